@@ -117,12 +117,22 @@ class TensorTrees:
         return Trees(**{name: getattr(self, name).cpu().numpy() for name in Trees.__slots__})
 
 
+PART = 512  # tokens
+
+
 def top_on_device(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable tokens of logits [..., V], int32 [..., k], and their probabilities, float32, without waiting
     for the device. The order of equal ones is up to it.
+
+    They are in the k parts of the vocabulary with the greatest logits. A GPU takes some twenty kernels for the best of a
+    whole vocabulary, and two for each of these steps.
     """
     logits = logits.float()
-    best, ids = logits.topk(k, dim=-1)
+    parts = torch.nn.functional.pad(logits, (0, -logits.shape[-1] % PART), value=-torch.inf).unflatten(-1, (-1, PART))
+    which = parts.amax(dim=-1).topk(min(k, parts.shape[-2]), dim=-1).indices
+    few = parts.gather(-2, which[..., None].expand(*which.shape, PART)).flatten(-2)
+    best, at = few.topk(k, dim=-1)
+    ids = (which.gather(-1, at // PART) * PART + at % PART).clamp(max=logits.shape[-1] - 1)
     return ids.int(), (best - logits.logsumexp(dim=-1, keepdim=True)).exp().clamp(max=1)
 
 

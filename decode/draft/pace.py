@@ -83,11 +83,12 @@ class PassTimes:
     What is not known is taken to be cheap, so that it is tried where it would pay: a token costs what `prior` says
     until a width was measured, and what is known of an unused width goes back there as it ages. So a time that other
     load on the machine made long is measured again. Trying takes a small share of the time. Widths grow step by step:
-    up to twice the widest that is known, a token costs half as much as so far, and beyond as much as a plain pass.
+    up to twice the widest that is known, a token costs half as much as so far, and beyond as much as a plain pass. If
+    there are few widths, they need not: beyond the widest that is known, a token costs what `prior` says.
     """
 
-    def __init__(self, prior: float = PRIOR) -> None:
-        self._prior, self._passes = prior, 0
+    def __init__(self, prior: float = PRIOR, few: bool = False) -> None:
+        self._prior, self._few, self._passes = prior, few, 0
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
         self._expected: PassCosts | None = None  # the latest costs
@@ -121,7 +122,9 @@ class PassTimes:
             aged = prior + np.array([self._trust(one) for one in widths]) * (seconds - prior)
             seconds = np.maximum.accumulate(np.where(seconds > prior, aged, seconds))
         slope = max(self._prior * seconds[0] / rows, (seconds[-1] - seconds[0]) / max(widths[-1] - widths[0], 1) / 2)
-        next_width = max(2 * widths[-1], STEP * rows)
+        if self._few:
+            slope = self._prior * seconds[0] / rows
+        next_width = max(2 * widths[-1], STEP * rows, FAR * self._few)
         next_seconds = seconds[-1] + slope * (next_width - widths[-1])
         widths += [next_width, next_width + FAR]
         seconds = np.append(seconds, [next_seconds, next_seconds + FAR * fastest[0] / rows])
@@ -274,7 +277,7 @@ class AutoWidth:
     wide passes cost more relative to plain ones. A new length starts from the costs of the nearest one.
 
     A target with `most_paths` reads at most so many paths in the trees of a pass. One with `fixed` passes takes trees
-    of their sizes, and its costs are kept by the rows of a pass as well.
+    of their sizes; what these cost is kept by the rows of a pass, since the text's length matters little.
     """
 
     def __init__(self, target: Target, *, most: int = MAX_NODES):
@@ -304,11 +307,11 @@ class AutoWidth:
     def _known(self, length: int, rows: int) -> tuple[PassTimes, PassTimes]:
         """The times of passes of `rows` rows for prompts of this length, and those that a session starts from."""
         known = _times.setdefault(self.target, {})
-        key = length.bit_length(), rows if self._fixed else 0
+        key = (0, rows) if self._fixed else (length.bit_length(), 0)
         others = [other for other in [*known] if other[1] == key[1] and known[other].known()]
         near = min(others, key=lambda one: abs(one[0] - key[0]), default=key)
         prior = PRIOR if self.target.device.type == "cpu" else ACCELERATOR_PRIOR
-        times = known.setdefault(key, PassTimes(prior))
+        times = known.setdefault(key, PassTimes(prior, self._fixed is not None))
         return times, known[near]
 
 

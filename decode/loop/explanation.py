@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rescore.decode.loop.payoff import Advice, Payoff, TreeSize
@@ -137,6 +137,11 @@ class Explanation:
             why = "every text is one token, which the prompt's pass gives"
             remedies = (f"longer texts ({advice.longer})",)
         return cls(verdict=verdict, totals=totals, why=(why,), remedies=remedies)
+
+    def on(self, target: Any) -> Explanation:
+        """With how the target reads drafts, where that differs by model."""
+        reading = getattr(target, "reading", None)
+        return replace(self, why=(*self.why, reading)) if reading else self
 
     @property
     def lines(self) -> list[tuple[str, str]]:

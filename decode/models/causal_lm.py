@@ -142,6 +142,14 @@ class CausalLMTarget:
         return self.model.device
 
     @property
+    def reading(self) -> str | None:
+        """How drafts are read on a GPU, in a sentence; None elsewhere."""
+        if self.device.type != "cuda":
+            return None
+        eager = self.eager if self.fixed is None else self.fixed.eager
+        return f"passes run kernel by kernel, since {eager}" if eager else "passes replay CUDA graphs of a few shapes"
+
+    @property
     def switch(self) -> int | None:
         return self.angles.switch if self.angles is not None and self.angles.long is None else None
 

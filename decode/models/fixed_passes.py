@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage
+from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage, length_of
 from rescore.decode.models.target import Block, FixedPass, Target
 from rescore.lattice.tensors import top_on_device
 
@@ -223,7 +223,8 @@ class FixedPasses:
 
     def open(self, rows: int, slots: int) -> SlotCache:
         """A cache, in a storage that it has to itself as long as it is referred to."""
-        cache = SlotCache(rows, slots, storage=self._storage(self.rows(rows), slots), grain=self.grain)
+        storage = self._storage(self.rows(rows), slots + NODES[-1])
+        cache = SlotCache(rows, slots, storage=storage, grain=self.grain)
         weakref.finalize(cache, self._return, cache.storage).atexit = False
         return cache
 
@@ -236,7 +237,7 @@ class FixedPasses:
             found = next((one for one in self._idle if one.rows >= rows and one.slots >= slots), None)
             self._idle = [one for one in self._idle if one is not found][: IDLE - 1]
         if found is None:
-            return SlotStorage(rows, max(slots, 2 * self.grain), self.target.planes)
+            return SlotStorage(rows, length_of(max(slots, 2 * self.grain), self.grain), self.target.planes)
         found.clear()
         return found
 

@@ -174,6 +174,14 @@ class SlotStorage:
         self._bytes = []
 
 
+def length_of(end: int, grain: int) -> int:
+    """`end` rounded up to a multiple of the grain and, unless that is 1, of a quarter of the power of two above it, so
+    that few lengths occur.
+    """
+    step = 1 if grain == 1 else max(grain, 1 << max(0, (end - 1).bit_length() - 2))
+    return -(-end // step) * step
+
+
 class SlotCache:
     """Keys and values of the tokens that rows have read, in a `SlotStorage`.
 
@@ -183,7 +191,7 @@ class SlotCache:
     room: the most draft tokens of a row that can be rolled back; None: any number.
     stored: called with every layer whose keys and values of a pass have been stored.
     selecting: called with the rows that stay, before the others are removed.
-    grain: passes read a number of slots that `length` rounds up to it.
+    grain: passes read numbers of slots that are rounded up (`length_of`).
 
     Accepted nodes are moved to their places by the next pass (`keep`), or before anything else uses the cache.
     """
@@ -223,11 +231,8 @@ class SlotCache:
         return self.storage.values
 
     def length(self, end: int) -> int:
-        """How many slots a pass reads that needs the first `end`: a multiple of the grain and of a quarter of the power
-        of two above, so that few lengths occur.
-        """
-        step = self.grain if self.grain == 1 else max(self.grain, 1 << max(0, (end - 1).bit_length() - 2))
-        return -(-end // step) * step
+        """How many slots a pass reads that needs the first `end`."""
+        return length_of(end, self.grain)
 
     def reserve(self, end: int) -> None:
         """Makes room for a pass that reads `end` slots."""

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from support.blocks import chain, tree_block
+from support.fixed_steps import GRAIN, TREES, fixed, random_step, reads_on_the_host
+from support.paths import ROOT
+from support.tiny_families import small_model
 from support.tiny_transformers import CAUSAL, V, build, shared
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
@@ -21,32 +23,18 @@ from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.fixed_passes import FixedPasses, PassShape, why_eager
-from rescore.decode.models.slot_cache import SlotCache, SlotStorage
+from rescore.decode.models.fixed_passes import FixedPasses, why_eager
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree
 
 EAGER = ["gpt-neo"]  # masks are cut from tables
 FIXED = [name for name in CAUSAL if name not in EAGER]
-EXPERTS = ["deepseek-v3", "glm4-moe", "mellum"]  # routed on the host in float32
-GRAIN = 64
+STEPPED = (
+    "llama qwen2 qwen3 mistral gemma2 gemma3_text phi3 granite olmo2 smollm3 cohere2 glm4 gpt2 gpt_neox opt".split()
+)
 PROMPTS = [np.array([5, 3, 8, 1, 30, 2]), np.array([7, 7, 1]), np.array([11]), np.array([2, 9, 4, 4])]
-TREES = [
-    TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]])),
-    TokenTree.from_drafts(np.array([[3, 9, -1], [6, 6, 6]])),
-    TokenTree.from_drafts(np.array([[1, 2, 3]])),
-    EMPTY,
-]
-
 pytestmark = pytest.mark.usefixtures("no_gradients")
-
-
-def fixed(model, **options) -> CausalLMTarget:
-    target = CausalLMTarget(model)
-    target._fix(FixedPasses(target, grain=GRAIN, capture=False, **options))
-    assert target.eager is None, target.eager
-    return target
 
 
 def texts(target, drafter=None, prompts=PROMPTS, **options) -> list[list[int]]:
@@ -158,7 +146,7 @@ def test_two_calls_at_once_have_storages_of_their_own_which_later_calls_take():
 def test_nothing_of_an_earlier_call_is_read():
     target = fixed(shared("gemma3"))
     truth = of_generate(target.model)
-    texts(target)
+    texts(target, Guesses(truth))
     (storage,) = target.fixed._idle
     for store in storage.stores.values():
         store.fill_(torch.nan)
@@ -187,70 +175,57 @@ def test_a_pass_tells_what_logits_tell():
     assert found.usual and found.hidden.shape == (2, 8, 32)
 
 
-def stepped(target, trees, roots, starts, texts, storage, moves=()):
-    """The step's shape, its input after `texts` [R, n] were read into the storage, and what it computes."""
-    rows = [tree_block(tree, root, [start]) for tree, root, start in zip(trees, roots, starts)]
-    width = max(block.width for block in rows)
-    padded = [replace(block, **_padded(block, width)) for block in rows]
-    block = Block(
-        **{name: torch.cat([getattr(one, name) for one in padded]) for name in ("ids", "start", "depths", "ancestors")},
-        end=max(starts) + width,
-    )
-    shape = PassShape(target.fixed.rows(len(rows)), 1 + target.fixed.nodes(width - 1), GRAIN, 3)
-    target.read(chain(texts, [0] * len(texts)), SlotCache(len(texts), GRAIN, storage=storage))
-    return shape, torch.from_numpy(shape.pack(block, np.array(moves, np.int64).reshape(3, -1)))
+@pytest.mark.parametrize("family", STEPPED)
+def test_a_step_reads_no_value_on_the_host(family):
+    assert reads_on_the_host(fixed(small_model(family))) is None
 
 
-def _padded(block, width):
-    missing = width - block.width
-    pad = torch.nn.functional.pad
-    seen = pad(block.ancestors, (0, missing, 0, missing))
-    seen[:, range(width), range(width)] = True
-    return dict(ids=pad(block.ids, (0, missing)), depths=pad(block.depths, (0, missing)), ancestors=seen)
+@pytest.mark.slow
+def test_all_listed_families_but_two_can_be_captured_in_bfloat16():
+    page = (ROOT / "docs" / "reference" / "models.md").read_text()
+    _, _, listed = page.partition("## Equal, attention alone\n")
+    families = " ".join(listed.partition("\n##")[0].split()).split(", ")
+    eager = {}
+    for family in families:
+        try:
+            found = reads_on_the_host(fixed(small_model(family).to(torch.bfloat16)))
+        except ValueError as error:
+            found = str(error)
+        if found:
+            eager[family] = found
+    assert len(families) > 60 and sorted(eager) == ["gpt_neo", "jetmoe"], eager
 
 
-@pytest.mark.parametrize("name", [name for name in FIXED if name not in EXPERTS])
-def test_a_step_reads_no_value_on_the_host(name):
-    target, shape = fixed(shared(name)), PassShape(4, 9, GRAIN, 3)
-    storage = SlotStorage(4, GRAIN)
-    _, inputs = stepped(target, TREES, [9, 8, 7, 6], [6, 3, 1, 4], torch.randint(V, (4, 6)), storage)
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        given = mode.from_tensor(inputs)
-        storage.stores = {form: mode.from_tensor(store) for form, store in storage.stores.items()}
-        storage.keys, storage.values = [], []
-        storage._see()
-        hidden, logits, found = target.fixed.compute(shape, storage, given)
-    assert (hidden.shape, logits.shape, found.shape) == ((4, 9, 32), (4, 9, V), (4, 9, 7))
+def test_a_value_that_is_read_on_the_host_is_found():
+    model = build("llama")
+    inner = model.model.layers[1].mlp
+    model.model.layers[1].mlp = Reading(inner)
+    assert "DataDependent" in reads_on_the_host(fixed(model))
 
 
-@pytest.mark.parametrize("name", [name for name in FIXED if name not in EXPERTS])
-def test_a_step_traced_once_is_the_step_for_all_texts_to_the_bit(name):
-    target, traced = fixed(shared(name)), None
+class Reading(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x) if float(x.sum()) < torch.inf else x
+
+
+@pytest.mark.parametrize("family", STEPPED)
+def test_a_step_traced_once_is_the_step_for_all_texts_to_the_bit(family):
+    target, traced = fixed(small_model(family)), None
     for seed in range(3):
-        storages = [SlotStorage(4, GRAIN, target.planes) for _ in range(2)]
-        shape, inputs = [random_step(target, seed, storage) for storage in storages][0]
-        first, second = storages
+        first, second = (random_step(target, seed) for _ in range(2))
 
-        def step(given, *stores, shape=shape, like=first):
-            storage = SlotStorage(4, GRAIN, target.planes)
-            storage._places, storage.stores = like._places, dict(zip(like.stores, stores))
-            storage._see()
-            return target.fixed.compute(shape, storage, given)
+        def step(inputs, *stores, like=first):
+            return target.fixed.compute(like.shape, like.storage_of(stores), inputs)
 
         if traced is None:
-            traced = make_fx(partial(step))(inputs.clone(), *(store.clone() for store in first.stores.values()))
-        expected, got = step(inputs, *first.stores.values()), traced(inputs, *second.stores.values())
+            traced = make_fx(partial(step))(first.inputs.clone(), *(store.clone() for store in first.stores))
+        expected, got = step(first.inputs, *first.stores), traced(second.inputs, *second.stores)
         assert all(torch.equal(*pair) for pair in zip(expected, got))
-        assert all(torch.equal(*pair) for pair in zip(first.stores.values(), second.stores.values()))
-
-
-def random_step(target, seed, storage):
-    draw = np.random.default_rng(seed)
-    starts = draw.integers(1, 9, 4)
-    moves = np.stack((np.arange(4), starts + 2, starts))
-    texts = torch.from_numpy(draw.integers(V, size=(4, 12)))
-    trees = [TREES[i] for i in draw.permutation(4)]
-    return stepped(target, trees, draw.integers(V, size=4).tolist(), starts.tolist(), texts, storage, moves)
+        assert all(torch.equal(*pair) for pair in zip(first.stores, second.stores))
 
 
 def test_moves_are_made_by_the_next_pass_or_before_anything_else():

@@ -159,6 +159,7 @@ def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -
     torch.set_default_dtype(dtype)
     try:
         with device:
-            return CausalLMTarget(LlamaForCausalLM(config).eval())
+            model = LlamaForCausalLM(config).eval()
+        return CausalLMTarget(model)
     finally:
         torch.set_default_dtype(before)

@@ -219,8 +219,8 @@ class Drafting:
             )
         payoff = Payoff.of(self.statistics, self._plain_ms)
         if payoff is None:
-            return Explanation.of_unknown(self._totals, self._advice())
-        return Explanation.of(payoff, self._advice(), totals=self._totals)
+            return Explanation.of_unknown(self._totals, self._advice()).on(self._opened[0].target)
+        return Explanation.of(payoff, self._advice(), totals=self._totals).on(self._opened[0].target)
 
     def _advice(self) -> Advice:
         own = self._of_heads or self.source is None or isinstance(self.source, NGram)
