@@ -251,6 +251,64 @@ def test_trees_grow_from_step_to_step():
     assert wanted == [63, 100, 100, 100, 100]
 
 
+class Shapes:
+    """Passes of few shapes, and a target that has them."""
+
+    sizes = (0, 1, 4, 8, 16, 32, 64, 128)
+
+    def rows(self, rows):
+        return 1 << (rows - 1).bit_length()
+
+    def nodes(self, nodes):
+        return next(size for size in self.sizes if size >= nodes)
+
+    @classmethod
+    def target(cls):
+        target = Target("cuda")
+        target.fixed = cls()
+        return target
+
+
+def test_few_shapes_are_tried_as_if_they_were_cheap():
+    """Beyond the widest known pass a token costs what `prior` says, however dear the known ones are."""
+    found = noted(PassTimes(0.002, few=True), (1, 0.01), (2, 0.02))
+    assert found.costs(1).at([2, 5, 129]) == pytest.approx([0.02, 0.02 + 3 * 2e-5, 0.02 + 127 * 2e-5])
+    noted(found, (129, 0.03))
+    assert found.costs(1).at([2, 65, 129]) == pytest.approx([0.02, 0.02 + 0.01 * 63 / 127, 0.03])
+
+
+def test_passes_of_few_shapes_are_noted_by_their_rows_and_padded_width():
+    auto = AutoWidth(Shapes.target())
+    session = auto.open(3, 1000)
+    assert session.sizes.tolist() == [0, 1, 4, 8, 16, 32, 64, 127]
+    for rows, nodes in (([0, 1, 2], 9), ([0, 1], 3), ([0], 0)):
+        session.select(rows)
+        session.end(nodes)
+        session.begin()
+    known = [auto.open(rows).pace.times.known() for rows in (1, 2, 3, 4)]
+    assert known == [[1], [2 * 5], [4 * 17], [4 * 17]], "whatever the length of the prompts"
+    session.end(8)
+    session.begin([LastPass(tree=TREE, accepted=(), usual=False)])
+    assert auto.open(1).pace.times.known() == [1], "a pass that was captured is not noted"
+
+
+def test_trees_that_did_not_pay_are_not_searched_for_a_while_where_shapes_are_few():
+    """Passes over 128 nodes cost twice those over 64: one search of eight is of 127 nodes."""
+    auto = AutoWidth(Shapes.target())
+    session = auto.open(1)
+    noted(session.pace.times, (1, 1.0), (33, 1.01), (65, 1.02), (129, 5.0))
+    session.pace.times.note = lambda tokens, seconds: None
+    session.pace.rates, searched, chain = Trusting(), [], 0.97
+    for _ in range(40):
+        n = session.wanted
+        searched.append(n)
+        trees = trees_of(np.log(chain) * np.arange(1, n + 1)[None], np.arange(n) - 1, np.arange(n) + 1)
+        session.begin()
+        assert session.size(trees, [1000]) == min(n, 64)
+        session.end(min(n, 64))
+    assert searched == [32, 64, *[127, *[64] * 7] * 5][:40]
+
+
 def test_what_was_learned_is_remembered_for_each_target():
     """Times for each length of prompts too, until they are forgotten or the target is gone."""
     one, other = targets = [Target() for _ in range(2)]

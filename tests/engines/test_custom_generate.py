@@ -27,6 +27,7 @@ from rescore.decode.draft.baselines import PromptLookupDrafter, TokenRecyclingDr
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.slot_cache import CACHE
@@ -179,6 +180,27 @@ def test_a_dict_with_scores_logits_and_cache(family, name):
 def test_a_chat_continues_from_its_cache(family, batch):
     model = tiny_transformers.shared(family)
     assert_a_chat_continues(model, ragged(*batch), lambda *known: Drafting(Prophet(texts_of(*known))))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_passes_of_fixed_shape_fill_and_continue_caches(family, monkeypatch):
+    """As on a GPU, but not captured: the same calls, on a model of their own."""
+    fix = CausalLMTarget.__init__
+
+    def fixed(target, *given):
+        fix(target, *given)
+        target._fix(FixedPasses(target, grain=64, capture=False))
+
+    monkeypatch.setattr(CausalLMTarget, "__init__", fixed)
+    model = tiny_transformers.build(family)
+    for batch in ((6,), (6, 3, 9)):
+        assert_a_chat_continues(model, ragged(*batch), lambda *known: Drafting(Prophet(texts_of(*known))))
+    drafting = Drafting(nodes=5)
+    expected, got = (
+        model.generate(**ragged(*RAGGED), **PLAIN, max_new_tokens=20, **more)
+        for more in ({}, {"custom_generate": drafting})
+    )
+    assert got.tolist() == expected.tolist() and vars(model)["_rescore_checked"].targets[0][1].fixed is not None
 
 
 @functools.cache

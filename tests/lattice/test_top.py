@@ -23,6 +23,26 @@ def twin(row: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     return np.where(np.isfinite(row[order]), order, -1), logp[order], -float((p * np.maximum(logp, -1e4)).sum())
 
 
+@pytest.mark.parametrize("vocab_size", [3, 511, 513, 5000])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_on_a_device_the_best_of_a_few_parts_are_the_best_of_all(vocab_size, shape):
+    torch = pytest.importorskip("torch")
+    from rescore.lattice.tensors import top_on_device
+
+    draw = torch.Generator().manual_seed(vocab_size)
+    for k in (1, min(3, vocab_size), min(8, vocab_size)):
+        logits = torch.randn(*shape, vocab_size, generator=draw) * 3
+        logits[..., vocab_size // 2 :] += 1  # so that some parts have several of the best
+        ids, p = top_on_device(logits, k)
+        expected = logits.softmax(dim=-1).topk(k)
+        assert torch.equal(ids.long(), expected.indices) and ids.dtype == torch.int32
+        torch.testing.assert_close(p, expected.values, rtol=1e-4, atol=0)
+    logits = torch.full((vocab_size,), -torch.inf)
+    logits[-1] = 0.0
+    ids, p = top_on_device(logits, 3)
+    assert ids[0] == vocab_size - 1 and p.tolist() == [1, 0, 0] and int(ids.max()) < vocab_size
+
+
 ROWS = st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS))
 BITS = st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n))
 
