@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules import module as torch_module
 
 from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage, length_of
 from rescore.decode.models.target import Block, FixedPass, Target
@@ -119,34 +120,47 @@ class FixedBlock(Block):
         return self.seen_on_device(window)
 
 
-class _Graph:
+class Graph:
     """A captured pass over a storage, with its buffers."""
 
     def __init__(self, graphs: _Graphs, shape: PassShape, compute: Compute):
-        self._inputs = torch.zeros(shape.size, dtype=torch.int64, device=graphs.device)
-        self._host = torch.zeros(shape.size, dtype=torch.int64, pin_memory=True)
+        self._device, pinned = graphs.device, graphs.device.type == "cuda"
+        found = shape.rows, shape.width, 1 + 2 * shape.top
+        with torch.inference_mode(False):  # or only calls in inference mode could write them
+            self._inputs = torch.zeros(shape.size, dtype=torch.int64, device=self._device)
+            self._host = torch.zeros(shape.size, dtype=torch.int64, pin_memory=pinned)
+            self._found = torch.zeros(found, dtype=torch.int32, device=self._device)
+            self._found_host = torch.zeros(found, dtype=torch.int32, pin_memory=pinned)
+        self._kept = [*graphs.results(shape), self._found]
+
+        def run() -> None:
+            for kept, result in zip(self._kept, compute(self._inputs)):
+                kept.copy_(result)
+
+        self._capture(run, graphs.pool)
+
+    def _capture(self, run: Callable[[], None], pool: Any) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self.hidden, self.logits = graphs.results(shape)
-        stream = torch.cuda.Stream(graphs.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        stream, before = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        stream.wait_stream(before)
         with torch.cuda.stream(stream):
-            self._graph.capture_begin(pool=graphs.pool, capture_error_mode="thread_local")
+            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                hidden, logits, self._found = compute(self._inputs)
-                self.hidden.copy_(hidden)
-                self.logits.copy_(logits)
+                run()
             finally:
                 self._graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._found_host = torch.zeros(self._found.shape, dtype=torch.int32, pin_memory=True)
+        before.wait_stream(stream)
 
     def replay(self, inputs: NDArray[np.int64]) -> Results:
+        """As `FixedPasses.compute`, with the last result on the host; waits for the device."""
         self._host.numpy()[:] = inputs
         self._inputs.copy_(self._host, non_blocking=True)
         self._graph.replay()
         self._found_host.copy_(self._found, non_blocking=True)
-        torch.cuda.current_stream().synchronize()
-        return self.hidden, self.logits, self._found_host
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        hidden, logits, _ = self._kept
+        return hidden, logits, self._found_host
 
 
 class _Graphs:
@@ -157,8 +171,8 @@ class _Graphs:
     """
 
     def __init__(self, device: torch.device):
-        self.device, self.pool = device, torch.cuda.graph_pool_handle()
-        self.captured: dict[PassShape, _Graph | None] = {}
+        self.device, self.pool = device, torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.captured: dict[PassShape, Graph | None] = {}
         self._results: list[Tensor] = []
 
     def expect(self, hidden: Tensor, logits: Tensor) -> None:
@@ -166,7 +180,8 @@ class _Graphs:
         kept = self._results or [hidden.new_empty(0, hidden.shape[2]), logits.new_empty(0, logits.shape[2])]
         tokens = hidden.shape[0] * hidden.shape[1]
         if tokens > len(kept[0]):
-            kept = [one.new_empty(1 << (tokens - 1).bit_length(), one.shape[1]) for one in kept]
+            with torch.inference_mode(False):
+                kept = [one.new_empty(1 << (tokens - 1).bit_length(), one.shape[1]) for one in kept]
         self._results = kept
 
     def results(self, shape: PassShape) -> list[Tensor]:
@@ -174,7 +189,7 @@ class _Graphs:
         tokens = shape.rows * shape.width
         return [one[:tokens].unflatten(0, (shape.rows, shape.width)) for one in self._results]
 
-    def keep(self, shape: PassShape, graph: _Graph | None) -> None:
+    def keep(self, shape: PassShape, graph: Graph | None) -> None:
         self.captured.pop(shape, None)
         self.captured[shape] = graph
         while len(self.captured) > GRAPHS:
@@ -295,11 +310,11 @@ class FixedPasses:
         graphs.keep(shape, graph)
         return graph.replay(inputs), usual
 
-    def _captured(self, graphs: _Graphs, shape: PassShape, compute: Compute) -> _Graph | None:
+    def _captured(self, graphs: _Graphs, shape: PassShape, compute: Compute) -> Graph | None:
         try:
-            return _Graph(graphs, shape, compute)
-        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-            self.eager = f"capturing failed: {str(error).splitlines()[0]}"
+            return Graph(graphs, shape, compute)
+        except Exception as error:  # whatever a model's code raises while nothing can be read
+            self.eager = f"capturing failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             warnings.warn(
                 f"passes of {type(self.target.model).__name__} are read eagerly, since {self.eager}", stacklevel=2
             )
@@ -334,6 +349,8 @@ def why_eager(decoder: Any, model: Any) -> str | None:
     if quantized is not None:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized.quant_method
         return f"its weights are quantised ({getattr(method, 'value', method)})"
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return "hooks on all modules are run at every pass"
     for module in (*decoder.modules(), model.get_output_embeddings()):
         if module._forward_hooks or module._forward_pre_hooks:
             return f"a hook on {type(module).__name__} is run at every pass"

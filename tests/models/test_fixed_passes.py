@@ -22,8 +22,9 @@ from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
+from rescore.decode.models import fixed_passes
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.fixed_passes import FixedPasses, why_eager
+from rescore.decode.models.fixed_passes import FixedPasses, Graph, why_eager
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree
@@ -226,6 +227,96 @@ def test_a_step_traced_once_is_the_step_for_all_texts_to_the_bit(family):
         expected, got = step(first.inputs, *first.stores), traced(second.inputs, *second.stores)
         assert all(torch.equal(*pair) for pair in zip(expected, got))
         assert all(torch.equal(*pair) for pair in zip(first.stores, second.stores))
+
+
+class Rerun:
+    """In place of a CUDA graph: computes the pass again, from the same buffers into the same buffers."""
+
+    def __init__(self, run):
+        self.replay = run
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """The shapes of the passes that are captured, on the CPU."""
+    shapes = []
+
+    def capture(graph, run, pool):
+        shapes.append(graph)
+        graph._graph = Rerun(run)
+
+    monkeypatch.setattr(Graph, "_capture", capture)
+    return shapes
+
+
+def capturing(model) -> CausalLMTarget:
+    target = CausalLMTarget(model)
+    target._fix(FixedPasses(target, grain=GRAIN))
+    return target
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
+def test_a_shape_is_captured_when_it_occurs_again_and_later_calls_replay_it(name, captured):
+    target = capturing(shared(name))
+    truth, counts = of_generate(target.model), []
+    for _ in range(5):
+        assert texts(target, Guesses(truth)) == truth == texts(target)
+        counts.append(len(captured))
+    assert 0 < counts[0] < counts[1] == counts[-1], "of the first call some shapes, of the second all others"
+    usual = [one.statistics for one in generate(target, PROMPTS, Guesses(truth), Options(max_tokens=20))]
+    assert all(row.plain_us for row in usual)
+
+
+def test_passes_that_prepare_later_ones_are_not_usual(captured):
+    target = capturing(shared("llama"))
+    cache, prompts = target.open(PROMPTS[:2], 1, 40)
+    target.read(Block.of_texts(prompts, [0, 0], target.device), cache)
+    found = [target.fixed.read(tree_block(TREES[0], 9, [6, 3]), cache, 5) for _ in range(4)]
+    assert [one.usual for one in found] == [False, False, True, True] and len(captured) == 1
+    for one in found[1:]:
+        assert np.array_equal(one.best, found[0].best) and np.array_equal(one.p, found[0].p)
+    assert torch.equal(found[3].hidden, found[0].hidden)
+
+
+def test_graphs_that_were_not_used_for_long_are_dropped(captured, monkeypatch):
+    monkeypatch.setattr(fixed_passes, "GRAPHS", 2)
+    target = capturing(shared("llama"))
+    cache, prompts = target.open(PROMPTS[:1], 1, 40)
+    target.read(Block.of_texts(prompts, [0], target.device), cache)
+    for width in (1, 1, 2, 2, 1, 5, 5, 1, 2):
+        target.fixed.read(chain([[4] * width], [6]), cache)
+    known = cache.storage.graphs.captured
+    assert [(shape.width, graph is None) for shape, graph in known.items()] == [(1, False), (2, True)]
+
+
+def test_graphs_go_with_the_weights_and_the_tensors_that_they_read(captured):
+    model = build("llama")
+    target = capturing(model)
+    truth = of_generate(model)
+    for _ in range(2):
+        assert texts(target, Guesses(truth)) == truth
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    weights["lm_head.weight"] = weights["lm_head.weight"].flip(0)
+    model.load_state_dict(weights, assign=True)
+    (before,) = target.fixed._idle
+    assert texts(target) == of_generate(model) != truth and before not in target.fixed._idle
+    cache, _ = target.open(PROMPTS[:1], 1, 40)
+    cache.storage.graphs = "captured"
+    cache.reserve(4096)
+    assert cache.storage.graphs is None and cache.slots >= 4096
+
+
+def test_a_pass_that_cannot_be_captured_costs_a_warning_and_no_text(monkeypatch):
+    def fails(graph, run, pool):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(Graph, "_capture", fails)
+    target = capturing(shared("llama"))
+    truth = of_generate(target.model)
+    with pytest.warns(UserWarning, match="operation not permitted") as seen:
+        for _ in range(3):
+            assert texts(target, Guesses(truth)) == truth
+    assert len(seen) == 1 and target.fixed.eager.endswith("is capturing")
 
 
 def test_moves_are_made_by_the_next_pass_or_before_anything_else():
