@@ -30,7 +30,7 @@ from rescore.decode.loop.request import (
     check_max_tokens,
 )
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
-from rescore.decode.models.target import Block, Fixable, Switching, Target
+from rescore.decode.models.target import Block, Fixable, PassResult, Switching, Target
 from rescore.decode.verify.chain_rules import BlockVerification
 from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
@@ -160,9 +160,8 @@ class _Read:
     top: list[tuple[NDArray[np.int32], NDArray[np.float32]]]
 
     def of(self, rows: list[int]) -> _Read:
-        return _Read(
-            **{one.name: [of[row] for row in rows] if (of := getattr(self, one.name)) else [] for one in fields(self)}
-        )
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _Read(**{name: [part[row] for row in rows] if part else [] for name, part in parts.items()})
 
     def fresh(self) -> list[Tensor]:
         """Hidden states [m, width] of the tokens that are now part of the text."""
@@ -284,23 +283,10 @@ class _Call:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
-        roots = [int(one.history[-1]) for one in active]
-        best, top, usual = None, None, True
-        if self.fixed is None:
-            laid = layout.lay(trees, roots, starts, self.target.device)
-            states = laid.nodes(self.target.read(laid.block, self.cache))
-            logits = self.target.logits(states)
-            best = self._best(logits)
-        else:
-            laid = layout.lay(trees, roots, starts, torch.device("cpu"))
-            found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0)
-            states, logits, usual = laid.nodes(found.hidden), laid.nodes(found.logits), found.usual
-            if not self.options.shaping.sampling:
-                best = laid.nodes(found.best)
-            top = laid.nodes(found.ids), laid.nodes(found.p)
+        found = self._pass(trees, [int(one.history[-1]) for one in active], starts)
         verdicts = [
             _up_to_switch(verdict, tree, one)
-            for verdict, tree, one in zip(self._verdicts(active, drafts, logits, best), trees, active)
+            for verdict, tree, one in zip(self._verdicts(active, drafts, found.logits, found.best), trees, active)
         ]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         # A text's last token is not part of the cache, also where it ends within its draft.
@@ -310,17 +296,26 @@ class _Call:
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
             one.statistics.rested += draft.rested
-        sizes = [1 + tree.size for tree in trees]
+        accepted, sizes = [verdict.accepted for verdict in verdicts], [1 + tree.size for tree in trees]
         read = _Read(
-            states=list(states),
-            kept=[(0, *(1 + node for node in verdict.accepted)) for verdict in verdicts],
-            last=[
-                LastPass(tree=tree, accepted=verdict.accepted, usual=usual) for tree, verdict in zip(trees, verdicts)
-            ],
-            logits=[rows[:size] for rows, size in zip(logits, sizes)],
-            top=[(ids[:size], p[:size]) for ids, p, size in zip(*top, sizes)] if top else [],
+            states=list(found.hidden),
+            kept=[(0, *(1 + node for node in nodes)) for nodes in accepted],
+            last=[LastPass(tree=tree, accepted=nodes, usual=found.usual) for tree, nodes in zip(trees, accepted)],
+            logits=[rows[:size] for rows, size in zip(found.logits, sizes)],
+            top=[(ids[:size], p[:size]) for ids, p, size in zip(*found.top, sizes)] if found.top else [],
         )
         return read, chunks
+
+    def _pass(self, trees: Sequence[TokenTree], roots: Sequence[int], starts: Sequence[int]) -> PassResult:
+        """Reads root tokens and trees; the result [B, 1 + n, ..] for the nodes of each."""
+        device = self.target.device if self.fixed is None else torch.device("cpu")
+        laid = self.options.layout.lay(trees, roots, starts, device)
+        if self.fixed is None:
+            hidden = laid.nodes(self.target.read(laid.block, self.cache))
+            logits = self.target.logits(hidden)
+            return PassResult(hidden=hidden, logits=logits, best=self._best(logits))
+        found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0)
+        return found if laid.at is None else found.mapped(laid.nodes)
 
     def _best(self, logits: Tensor) -> NDArray[np.int64] | None:
         """The most probable tokens, on a GPU, copied at once. On a CPU only those of nodes on the accepted path are

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as torch_module
 
 from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage, length_of
-from rescore.decode.models.target import Block, FixedPass, Target
+from rescore.decode.models.target import Block, PassResult, Target
 from rescore.lattice.tensors import top_on_device
 
 NODES = (0, 1, 4, 8, 16, 32, 64, 128)  # of drafts, to which others are padded; larger ones to multiples of the last
@@ -252,7 +252,8 @@ class FixedPasses:
             found = next((one for one in self._idle if one.rows >= rows and one.slots >= slots), None)
             self._idle = [one for one in self._idle if one is not found][: IDLE - 1]
         if found is None:
-            return SlotStorage(rows, length_of(max(slots, 2 * self.grain), self.grain), self.target.planes)
+            length = length_of(max(slots, 2 * self.grain), self.grain)
+            return SlotStorage(rows, length, self.target.planes, lasting=True)
         found.clear()
         return found
 
@@ -265,7 +266,7 @@ class FixedPasses:
         with self._lock:
             self._idle = [storage, *self._idle][:IDLE]
 
-    def read(self, block: Block, cache: SlotCache, top: int = 0) -> FixedPass:
+    def read(self, block: Block, cache: SlotCache, top: int = 0) -> PassResult:
         """As in `FixedShapes`, with a cache from `open`."""
         rows, width = self.rows(block.rows), 1 + self.nodes(block.width - 1)
         end = cache.length(int(block.start.max()) + width)
@@ -278,12 +279,11 @@ class FixedPasses:
             for row, column in np.argwhere(every[..., 0] < 0).tolist():
                 cache.storage.wipe(row, int(block.start[row]) + column)
         best, ids, p = np.split(every[:, : block.width], [1, 1 + shape.top], axis=-1)
-        return FixedPass(
+        return PassResult(
             hidden=hidden[: block.rows, : block.width],
             logits=logits[: block.rows, : block.width],
             best=best[..., 0].astype(np.int64),
-            ids=np.ascontiguousarray(ids),
-            p=np.ascontiguousarray(p).view(np.float32),
+            top=(np.ascontiguousarray(ids), np.ascontiguousarray(p).view(np.float32)),
             usual=usual,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -70,15 +71,16 @@ Form = tuple[torch.device, torch.dtype, int, int]
 
 class SlotStorage:
     """The tensors of a `SlotCache`, one [planes, rows, attention heads, slots, width] for each form. Every layer has a
-    plane for its keys and one for its values. All elements are finite. Calls in and outside of inference mode may use
-    them one after another.
+    plane for its keys and one for its values. All elements are finite.
 
     keys, values  views of the planes [rows, attention heads, slots, width], by layer
     graphs        captured passes over these tensors (`FixedPasses`), dropped where one is replaced
+    lasting       whether calls in and outside of inference mode may use the tensors one after another, which takes
+                  longer
     """
 
-    def __init__(self, rows: int, slots: int, expected: Mapping[Form, int] | None = None):
-        self.rows, self.slots = rows, slots
+    def __init__(self, rows: int, slots: int, expected: Mapping[Form, int] | None = None, *, lasting: bool = False):
+        self.rows, self.slots, self.lasting = rows, slots, lasting
         self.stores: dict[Form, Tensor] = {}
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -93,20 +95,20 @@ class SlotStorage:
         forms = [form for form, _ in self._places]
         return {form: forms.count(form) for form in self.stores}
 
-    @torch.inference_mode(False)
     def add_layer(self, keys: Tensor, values: Tensor) -> None:
         """Gives the next layer planes of the forms of `keys` and `values`, [R, H, L, D] each."""
         for new in (keys, values):
             form = new.device, new.dtype, new.shape[1], new.shape[3]
             used = sum(form == other for other, _ in self._places)
             if form not in self.stores:
-                self.stores[form] = new.new_zeros(self._expected.get(form, 1), self.rows, form[2], self.slots, form[3])
+                planes = self._expected.get(form, 1)
+                with self._mode():
+                    self.stores[form] = new.new_zeros(planes, self.rows, form[2], self.slots, form[3])
             elif used == len(self.stores[form]):
                 self._replace(form, lambda store: torch.cat((store, torch.zeros_like(store))))
             self._places.append((form, used))
         self._see()
 
-    @torch.inference_mode(False)
     def grow(self, slots: int) -> None:
         """Adds slots. Of one tensor at a time there are two."""
 
@@ -164,7 +166,11 @@ class SlotStorage:
 
     def _replace(self, form: Form, made: Callable[[Tensor], Tensor]) -> None:
         self.keys, self.values, self.graphs = [], [], None  # or the old tensor would stay
-        self.stores[form] = made(self.stores.pop(form))
+        with self._mode():
+            self.stores[form] = made(self.stores.pop(form))
+
+    def _mode(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode(False) if self.lasting else nullcontext()
 
     def _see(self) -> None:
         """Makes the views that are missing."""
@@ -209,7 +215,7 @@ class SlotCache:
         self.storage = storage or SlotStorage(rows, slots)
         self._end = 0
         self._used = 0  # slots that were ever written
-        self._rows: Tensor | None = None
+        self._rows: Tensor | slice | None = None  # that the current pass reads, None: all of the storage's
         self._at: slice | tuple[Tensor, slice, Tensor] | None = None
         self._places: dict[int, Tensor] = {}  # of the current pass, by number of attention heads
         self._moves: list[tuple[int, int, int]] = []  # row, source, target: of the last block's accepted nodes
@@ -248,6 +254,8 @@ class SlotCache:
         self.settle()
         self.reserve(block.end)
         self._end, self._rows = block.end, rows
+        if rows is None and block.rows < self.storage.rows:
+            self._rows = slice(block.rows)
         start = block.common_start if rows is None else None
         if start is not None:
             self._at = slice(start, start + block.width)
@@ -262,18 +270,18 @@ class SlotCache:
         storage = self.storage
         if layer == len(storage.keys):
             storage.add_layer(keys, values)
-        whole = storage.keys[layer], storage.values[layer]
-        for store, new in zip(whole, (keys, values)):
-            self._store(store, new)
+        of_keys, of_values = storage.keys[layer], storage.values[layer]
+        self._store(of_keys, keys)
+        self._store(of_values, values)
         if self.stored is not None:
             self.stored(layer)
-        at = slice(len(keys)) if self._rows is None else self._rows
-        return whole[0][:, :, : self._end][at], whole[1][:, :, : self._end][at]
+        of_keys, of_values = of_keys[:, :, : self._end], of_values[:, :, : self._end]
+        return (of_keys, of_values) if self._rows is None else (of_keys[self._rows], of_values[self._rows])
 
     def _store(self, store: Tensor, new: Tensor) -> None:
         assert self._at is not None
         if isinstance(self._at, slice):
-            store[: len(new), :, self._at] = new
+            store[self._rows or slice(None), :, self._at] = new
         elif store.device.type == "cpu":
             # For so little, torch would split an indexed assignment over threads and wait until they are free.
             store.view(-1, store.shape[3]).index_copy_(0, self._rows_of(store), new.reshape(-1, new.shape[3]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -181,23 +181,29 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FixedPass:
-    """What a pass returns for the R rows and L columns of its block.
+class PassResult:
+    """What a pass finds for the R rows and L columns of its block.
 
-    hidden  last hidden states [R, L, width], and logits [R, L, V], on the device; the next pass overwrites them
-    best    int64 [R, L], the most probable tokens after each; -1 where logits are NaN, +inf or only -inf
-    ids     int32 [R, L, top], the most probable tokens first; p, float32, their probabilities
-    usual   whether it took the time that passes of its shape take from now on: not the first ones
+    hidden  last hidden states [R, L, width], and logits [R, L, V], on the target's device; if the pass has a fixed
+            shape, the next one overwrites them
+    best    int64 [R, L], the most probable token after each; -1 where logits are NaN, +inf or only -inf; None: unknown
+    top     int32 [R, L, k], the most probable tokens first, and float32, their probabilities; None: unknown
+    usual   whether the pass took the time that such passes take, and did not prepare later ones
     """
 
     hidden: Tensor
     logits: Tensor
-    best: NDArray[np.int64]
-    ids: NDArray[np.int32]
-    p: NDArray[np.float32]
-    usual: bool
+    best: NDArray[np.int64] | None = None
+    top: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
+    usual: bool = True
 
     __repr__ = short_repr
+
+    def mapped(self, of: Callable[[Any], Any]) -> PassResult:
+        """With every array and tensor mapped, all of which are known."""
+        assert self.best is not None and self.top is not None
+        hidden, logits, best, ids, p = map(of, (self.hidden, self.logits, self.best, *self.top))
+        return replace(self, hidden=hidden, logits=logits, best=best, top=(ids, p))
 
 
 class FixedShapes(Protocol):
@@ -215,7 +221,7 @@ class FixedShapes(Protocol):
     def nodes(self, nodes: int) -> int:
         """The nodes that a pass reads for drafts of so many."""
 
-    def read(self, block: Block, cache: Any, top: int = 0) -> FixedPass:
+    def read(self, block: Block, cache: Any, top: int = 0) -> PassResult:
         """Reads a block, which is on the host. top: how many of the most probable tokens are wanted after each."""
 
 

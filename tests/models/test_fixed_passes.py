@@ -171,8 +171,8 @@ def test_a_pass_tells_what_logits_tell():
     found = target.fixed.read(tree_block(TREES[0], 9, [6, 3]), cache, 5)
     p = torch.softmax(found.logits, dim=-1)
     assert np.array_equal(found.best, p.argmax(dim=-1).numpy())
-    assert np.array_equal(found.ids, p.topk(5).indices.numpy())
-    np.testing.assert_allclose(found.p, p.topk(5).values.numpy(), rtol=1e-5)
+    assert np.array_equal(found.top[0], p.topk(5).indices.numpy())
+    np.testing.assert_allclose(found.top[1], p.topk(5).values.numpy(), rtol=1e-5)
     assert found.usual and found.hidden.shape == (2, 8, 32)
 
 
@@ -274,7 +274,7 @@ def test_passes_that_prepare_later_ones_are_not_usual(captured):
     found = [target.fixed.read(tree_block(TREES[0], 9, [6, 3]), cache, 5) for _ in range(4)]
     assert [one.usual for one in found] == [False, False, True, True] and len(captured) == 1
     for one in found[1:]:
-        assert np.array_equal(one.best, found[0].best) and np.array_equal(one.p, found[0].p)
+        assert np.array_equal(one.best, found[0].best) and np.array_equal(one.top[1], found[0].top[1])
     assert torch.equal(found[3].hidden, found[0].hidden)
 
 
