@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.pace import AutoWidth
+from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models import fixed_passes
@@ -361,3 +362,15 @@ def test_what_cannot_be_captured_is_named():
     neo = CausalLMTarget(shared("gpt-neo"))
     neo._fix(FixedPasses(neo, grain=GRAIN, capture=False))
     assert neo.fixed is None and "tables" in neo.eager
+
+
+def test_how_drafts_are_read_on_a_gpu_is_said(monkeypatch):
+    replayed, failed, alone = (CausalLMTarget(shared(name)) for name in ("llama", "llama", "gpt-neo"))
+    assert replayed.reading is None, "on a CPU nothing is to be said"
+    for target in (replayed, failed, alone):
+        target._fix(FixedPasses(target, grain=GRAIN, capture=False))
+    failed.fixed.eager = "capturing failed: RuntimeError: not permitted"
+    monkeypatch.setattr(CausalLMTarget, "device", property(lambda target: torch.device("cuda")))
+    told = [Explanation(verdict="faster", why=("a pass takes",)).on(one) for one in (replayed, failed, alone, object())]
+    assert [len(one.why) for one in told] == [2, 2, 2, 1]
+    assert "CUDA graphs" in told[0].why[1] and "not permitted" in str(told[1]) and "tables" in str(told[2])
