@@ -18,6 +18,8 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -163,7 +165,7 @@ def decoding(device: str) -> bool:
     demo = Demo("bfloat16", device)
     demo.first_texts()
     sizes = [demo.ours(heads, nodes) for heads in (False, True) for nodes in (None, 16, 64)]
-    demo.compare("bfloat16", [*sizes, demo.drafting()], 3)
+    demo.compare("bfloat16", [*sizes, demo.drafting()], 2)
     eager = [demo.eager("plain, eager", False), demo.eager("no heads, auto, eager", True)]
     demo.compare("bfloat16, eager", [*eager, demo.hugging_face([*HUGGING_FACE][-1])], 1)
     return True
@@ -363,12 +365,16 @@ def main() -> int:
     for name in [*SECTIONS][[*SECTIONS].index(args.first) :]:
         began, limit = time.perf_counter(), SECTIONS[name].limit
         print(f"--- {name}, at most {limit} s", flush=True)
+        again = [sys.executable, __file__, "--only", name, "--device", args.device]
+        section = subprocess.Popen(again, start_new_session=True)
         try:
-            again = [sys.executable, __file__, "--only", name, "--device", args.device]
-            if subprocess.run(again, timeout=limit).returncode:
+            if section.wait(limit):
                 failed.append(name)
         except subprocess.TimeoutExpired:
             print(f"{name} ran out of time; to run it alone: {' '.join(again)}", flush=True)
+        finally:
+            if section.poll() is None:
+                os.killpg(section.pid, signal.SIGKILL)  # with what it has started
         print(f"--- {name}: {time.perf_counter() - began:.0f} s{', FAILED' * (name in failed)}", flush=True)
     return 1 if failed else 0
 
