@@ -137,14 +137,14 @@ class Graph:
             for kept, result in zip(self._kept, compute(self._inputs)):
                 kept.copy_(result)
 
-        self._capture(run, graphs.pool)
+        self._capture(run, graphs)
 
-    def _capture(self, run: Callable[[], None], pool: Any) -> None:
+    def _capture(self, run: Callable[[], None], graphs: _Graphs) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        stream, before = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
+        stream, before = graphs.stream, torch.cuda.current_stream(self._device)
         stream.wait_stream(before)
         with torch.cuda.stream(stream):
-            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            self._graph.capture_begin(pool=graphs.pool, capture_error_mode="thread_local")
             try:
                 run()
             finally:
@@ -171,7 +171,9 @@ class _Graphs:
     """
 
     def __init__(self, device: torch.device):
-        self.device, self.pool = device, torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.device = device
+        if device.type == "cuda":  # one stream, since each has matrix products' workspace of its own
+            self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
         self.captured: dict[PassShape, Graph | None] = {}
         self._results: list[Tensor] = []
 

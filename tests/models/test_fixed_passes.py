@@ -242,7 +242,7 @@ def captured(monkeypatch):
     """The shapes of the passes that are captured, on the CPU."""
     shapes = []
 
-    def capture(graph, run, pool):
+    def capture(graph, run, graphs):
         shapes.append(graph)
         graph._graph = Rerun(run)
 
@@ -308,7 +308,7 @@ def test_graphs_go_with_the_weights_and_the_tensors_that_they_read(captured):
 
 
 def test_a_pass_that_cannot_be_captured_costs_a_warning_and_no_text(monkeypatch):
-    def fails(graph, run, pool):
+    def fails(graph, run, graphs):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(Graph, "_capture", fails)
