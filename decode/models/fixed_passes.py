@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import Lock
+from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -224,7 +224,7 @@ class FixedPasses:
         self.eager: str | None = None
         self._idle: list[SlotStorage] = []
         self._weights: tuple[int, ...] = ()
-        self._lock = Lock()
+        self._lock = RLock()  # the collector may end a cache, and so return a storage, while this thread holds it
 
     @property
     def target(self) -> _Model:
