@@ -49,10 +49,8 @@ class TensorSausage:
         Does not wait for the device. Unlike in `Sausage.from_logits`, logits are not checked, and the order of equal
         ones is up to the device.
         """
-        logits = logits.float()
-        best, ids = logits.topk(k, dim=-1)
-        cost = logits.logsumexp(dim=-1, keepdim=True) - best
-        return cls(ids=ids.int(), cost=cost)
+        ids, logp = top_on_device(logits, k)
+        return cls(ids=ids, cost=-logp)
 
     @classmethod
     def of(cls, sausage: Sausage, device: torch.device) -> TensorSausage:
@@ -121,19 +119,22 @@ PART = 512  # tokens
 
 
 def top_on_device(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k most probable tokens of logits [..., V], int32 [..., k], and their probabilities, float32, without waiting
-    for the device. The order of equal ones is up to it.
+    """The k most probable tokens of logits [..., V], int32 [..., k], and their logp, float32, without waiting for the
+    device. The order of equal ones is up to it. ValueError for k > V.
 
     They are in the k parts of the vocabulary with the greatest logits. Two searches of short rows take a GPU fewer
     kernels than one of rows as long as a vocabulary.
     """
+    vocab_size = logits.shape[-1]
+    if k > vocab_size:
+        raise ValueError(f"k: expected at most V = {vocab_size}, got {k}")
     logits = logits.float()
-    parts = torch.nn.functional.pad(logits, (0, -logits.shape[-1] % PART), value=-torch.inf).unflatten(-1, (-1, PART))
+    parts = torch.nn.functional.pad(logits, (0, -vocab_size % PART), value=-torch.inf).unflatten(-1, (-1, PART))
     which = parts.amax(dim=-1).topk(min(k, parts.shape[-2]), dim=-1).indices
     few = parts.gather(-2, which[..., None].expand(*which.shape, PART)).flatten(-2)
     best, at = few.topk(k, dim=-1)
-    ids = (which.gather(-1, at // PART) * PART + at % PART).clamp(max=logits.shape[-1] - 1)
-    return ids.int(), (best - logits.logsumexp(dim=-1, keepdim=True)).exp().clamp(max=1)
+    ids = (which.gather(-1, at // PART) * PART + at % PART).clamp(max=vocab_size - 1)
+    return ids.int(), best - logits.logsumexp(dim=-1, keepdim=True)
 
 
 def logit_rows(logits: Tensor) -> NDArray[Any]:

@@ -396,9 +396,9 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
     k = min(k, logits[0].shape[-1])
     if logits[0].device.type == "cpu":  # all at once: a loop shared between threads waits for the slowest
         return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
-    ids, p = top_on_device(torch.cat(logits), k)
-    both = torch.stack((ids.view(torch.float32), p)).cpu().numpy()  # a single copy
-    return both[0].view(np.int32), both[1]
+    ids, logp = top_on_device(torch.cat(logits), k)
+    ids, p = torch.stack((ids.view(torch.float32), logp.exp().clamp(max=1))).cpu().numpy()  # a single copy
+    return ids.view(np.int32), p
 
 
 def _of_passes(k: int, roots: Sequence[int], read: _Read) -> list[Read]:

@@ -340,8 +340,8 @@ class FixedPasses:
         best = logits.argmax(dim=-1, keepdim=True)
         found = [torch.where(logits.gather(-1, best).isfinite(), best, -1).int()]
         if shape.top:
-            ids, p = top_on_device(logits, shape.top)
-            found += [ids, p.view(torch.int32)]
+            ids, logp = top_on_device(logits, shape.top)
+            found += [ids, logp.exp().clamp(max=1).view(torch.int32)]
         return hidden, logits, torch.cat(found, dim=-1)
 
 

@@ -33,14 +33,15 @@ def test_on_a_device_the_best_of_a_few_parts_are_the_best_of_all(vocab_size, sha
     for k in (1, min(3, vocab_size), min(8, vocab_size)):
         logits = torch.randn(*shape, vocab_size, generator=draw) * 3
         logits[..., vocab_size // 2 :] += 1  # so that some parts have several of the best
-        ids, p = top_on_device(logits, k)
-        expected = logits.softmax(dim=-1).topk(k)
+        ids, logp = top_on_device(logits, k)
+        expected = logits.log_softmax(dim=-1).topk(k)
         assert torch.equal(ids.long(), expected.indices) and ids.dtype == torch.int32
-        torch.testing.assert_close(p, expected.values, rtol=1e-4, atol=0)
+        torch.testing.assert_close(logp, expected.values, rtol=1e-5, atol=1e-5)
     logits = torch.full((vocab_size,), -torch.inf)
     logits[-1] = 0.0
-    ids, p = top_on_device(logits, 3)
-    assert ids[0] == vocab_size - 1 and p.tolist() == [1, 0, 0] and int(ids.max()) < vocab_size
+    ids, logp = top_on_device(logits, 3)
+    assert ids[0] == vocab_size - 1 and logp.tolist() == [0, -np.inf, -np.inf] and int(ids.max()) < vocab_size
+    refuses(ValueError, lambda: top_on_device(logits, vocab_size + 1), "k", str(vocab_size), str(vocab_size + 1))
 
 
 ROWS = st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS))
