@@ -289,7 +289,6 @@ class AutoWidth:
         """Opens a session. length: of the longest prompt; learns: whether predictions after rejected nodes count."""
         rates = _rates.setdefault(self.target, AcceptanceRates())
         most = min(self.most, max(1, getattr(self.target, "most_paths", MAX_NODES * requests) // requests))
-
         times, near = self._known(length, _rows(self._fixed, requests))
         pace, later = Pace(times, rates, near), LATER if learns else 0.0
         return WidthSession(pace, requests, most, later, self._fixed, lambda rows: self._known(length, rows))
