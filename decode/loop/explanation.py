@@ -138,9 +138,8 @@ class Explanation:
             remedies = (f"longer texts ({advice.longer})",)
         return cls(verdict=verdict, totals=totals, why=(why,), remedies=remedies)
 
-    def on(self, target: Any) -> Explanation:
-        """With how the target reads drafts, where that differs by model."""
-        reading = getattr(target, "reading", None)
+    def on(self, reading: str | None) -> Explanation:
+        """With how the target read drafts, where that differs by model."""
         return replace(self, why=(*self.why, reading)) if reading else self
 
     @property

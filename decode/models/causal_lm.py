@@ -9,8 +9,8 @@ here; one that fails is rejected.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.decoder_layers import LongRope, is_rotary, with_modules
+from rescore.decode.models.decoder_layers import LongRope, PassState, is_rotary, with_modules
 from rescore.decode.models.fixed_passes import FixedPasses, why_eager
 from rescore.decode.models.model_check import (
     LONG,
@@ -34,43 +34,40 @@ from rescore.decode.models.model_check import (
     trying_out,
     vocab_size_of,
 )
+from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.slot_cache import CACHE, Form, SlotCache, SlotLayers, SlotStorage, attention_mask
 from rescore.decode.models.target import Block
 
 
 class MaskTable:
-    """Stands for a layer's bool [1, 1, C, C]; any cut of it is what `block` sees, within `window` positions.
-
-    block is set before each pass.
+    """Stands for a layer's bool [1, 1, C, C]; any cut of it is what the block of a pass sees, within `window`
+    positions.
     """
 
-    def __init__(self, window: int):
-        self.window = window
-        self.block: Block | None = None
+    def __init__(self, window: int, state: PassState):
+        self.window, self.state = window, state
 
     def __getitem__(self, cut: Any) -> Tensor:
-        assert self.block is not None, "a pass names its block"
-        return self.block.seen(self.window)
+        return self.state.read.seen(self.window)
 
 
-def with_mask_tables(module: Any) -> tuple[Any, list[MaskTable]]:
-    """The module with a `MaskTable` in place of every table, everything else shared, and these; the module itself if it
-    has none.
+def with_mask_tables(module: Any, state: PassState) -> Any:
+    """The module with a `MaskTable` in place of every table, everything else shared; the module itself if it has
+    none.
     """
-    tables: list[MaskTable] = []
 
     def view(module: Any) -> Any:
         children = {name: child if child is None else view(child) for name, child in module._modules.items()}
-        own = {name: MaskTable(window) for name, buffer in module._buffers.items() if (window := _window_of(buffer))}
+        windows = {name: _window_of(buffer) for name, buffer in module._buffers.items()}
+        own = {name: MaskTable(window, state) for name, window in windows.items() if window}
         if not own and all(child is module._modules[name] for name, child in children.items()):
             return module
         copy = with_modules(module, children)
         copy._buffers = {name: buffer for name, buffer in module._buffers.items() if name not in own}
         vars(copy).update(own)
-        tables.extend(own.values())
         return copy
 
-    return view(module), tables
+    return view(module)
 
 
 def _window_of(buffer: Tensor | None) -> int:
@@ -115,16 +112,18 @@ class CausalLMTarget:
 
     def __init__(self, model: Any, decoder: Any = None):
         check_model(model, encoder_decoder=False)
-        self.model = model
+        self._model = model
         self.decoder = model.get_decoder() if decoder is None else decoder
         self.config = model.config.get_text_config(decoder=True)
         self._kinds = self._attention_kinds()
+        self._state = PassState()
         self.angles: LongRope | None = None
         # Rotary parameters of a family that has tables are left over from another one.
         self.rope = rope_types(self.config) if reads_field(model, "rope_") else {}
         if LONG in self.rope and is_rotary(self.decoder):
-            self.decoder, self.angles = LongRope.in_decoder(self.decoder, switch_of(self.rope))
-        self.decoder, self._tables = with_mask_tables(self.decoder)
+            self.decoder, self.angles = LongRope.in_decoder(self.decoder, switch_of(self.rope), self._state)
+        without, self.decoder = self.decoder, with_mask_tables(self.decoder, self._state)
+        self._has_tables = self.decoder is not without
         self._output = model.get_output_embeddings()
         self.vocab_size = vocab_size_of(model, self._output)
         self.context: int | None = context_of(self.config, self.rope)
@@ -136,6 +135,14 @@ class CausalLMTarget:
         self._try_out()
         if self.device.type == "cuda":
             self._fix(FixedPasses(self))
+
+    @property
+    def model(self) -> Any:
+        return self._model() if isinstance(self._model, weakref.ref) else self._model
+
+    def let_go(self) -> None:
+        """Refers to the model weakly from now on, so that who keeps this for the model does not keep the model."""
+        self._model = weakref.ref(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -151,7 +158,7 @@ class CausalLMTarget:
 
     @property
     def switch(self) -> int | None:
-        return self.angles.switch if self.angles is not None and self.angles.long is None else None
+        return self.angles.switch if self.angles is not None and self._state.long is None else None
 
     @property
     def reads_again(self) -> bool:
@@ -202,11 +209,8 @@ class CausalLMTarget:
         return self.decoder
 
     def begin(self, block: Block) -> None:
-        """Names the block that the decoder reads next, for its parts that ask."""
-        for table in self._tables:
-            table.block = block
-        if self.angles is not None:
-            self.angles.block = block
+        """Names the block that the decoder reads next on this thread, for its parts that ask."""
+        self._state.block = block
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits = self._output(hidden)
@@ -228,13 +232,17 @@ class CausalLMTarget:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        with _narrow_window(self.config), trying_out(self.model):
-            got, expected = self._probe()
+        """ValueError unless a private copy, with narrow windows, reads a few tokens as the model itself does."""
+        trial = private_copy(self, window=_PROBE_WINDOW)
+        trial.fixed = self.fixed and self.fixed.of(trial)
+        with trying_out(self.model):
+            got, expected = trial._probe()
         self._check(got, expected)
+        self.planes = trial.planes
 
     def _fix(self, passes: FixedPasses) -> None:
         """Reads drafts in passes of fixed shape from now on, unless something is against it or the self-test fails."""
-        if self._tables:
+        if self._has_tables:
             self.eager = "masks are cut from tables"
         elif self.angles is not None:
             self.eager = "longrope's angles change with the text"
@@ -246,7 +254,6 @@ class CausalLMTarget:
             self._try_out()
         except ValueError as error:
             self.fixed, self.eager = None, str(error)
-        passes.release()
 
     def _check(self, got: Tensor, expected: Tensor) -> None:
         """ValueError unless the logits of `_probe` agree."""
@@ -287,16 +294,3 @@ def check_kinds(model: Any, kinds: Sequence[str]) -> None:
             f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
             "their state cannot be masked or rolled back"
         )
-
-
-@contextmanager
-def _narrow_window(config: Any) -> Iterator[None]:
-    """Narrows the sliding window to a few tokens, so that the self-test covers it."""
-    window = getattr(config, "sliding_window", None)
-    if window:
-        config.sliding_window = min(window, _PROBE_WINDOW)
-    try:
-        yield
-    finally:
-        if window:
-            config.sliding_window = window

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.target import Block
 
 _ROTARY = "rotary_emb"
@@ -20,42 +22,55 @@ def is_rotary(decoder: Any) -> bool:
     return isinstance(rotary, nn.Module) and any(name.endswith("inv_freq") for name, _ in rotary.named_buffers())
 
 
+class PassState(threading.local):
+    """What parts of a decoder ask about the pass that this thread makes.
+
+    block  what it reads
+    long   whether longrope takes its angles of long texts; None: for each row those of its text, which is long if a pass
+           reads it from its start to past the switch, or goes on past it. Drafts of a short text may go further
+    """
+
+    block: Block | None = None
+    long: bool | None = None
+
+    @property
+    def read(self) -> Block:
+        assert self.block is not None, "a pass names its block"
+        return self.block
+
+
 class LongRope(nn.Module):
     """A decoder's longrope angles, those of long or of short texts, whichever positions a pass reads.
 
-    long  which of them, for all rows; None: for each row those of its text, which is long if a pass reads it from its
-          start to past the switch, or goes on past it. Drafts of a short text may go further
-    block is set before each pass.
+    A module of transformers overwrites its frequencies in every pass, so there is a copy of it for either.
     """
 
-    def __init__(self, rotary: nn.Module, switch: int):
+    def __init__(self, rotary: nn.Module, switch: int, state: PassState):
         super().__init__()
-        self.rotary, self.switch = rotary, switch
-        self.long: bool | None = None
-        self.block: Block | None = None
+        self.short_rotary, self.long_rotary = private_copy(rotary), private_copy(rotary)
+        self.switch, self.state = switch, state
 
     @classmethod
-    def in_decoder(cls, decoder: Any, switch: int) -> tuple[Any, LongRope]:
+    def in_decoder(cls, decoder: Any, switch: int, state: PassState) -> tuple[Any, LongRope]:
         """The decoder with such angles, its weights shared, and the angles."""
-        angles = cls(getattr(decoder, _ROTARY), switch)
+        angles = cls(getattr(decoder, _ROTARY), switch, state)
         return with_modules(decoder, {_ROTARY: angles}), angles
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if self.long is not None:
-            return (self._of_long if self.long else self._of_short)(x, position_ids, *args, **kwargs)
-        assert self.block is not None, "a pass names its block"
-        start = self.block.start
-        is_long = (torch.where(start == 0, self.block.last, start) >= self.switch)[:, None, None]
+        if self.state.long is not None:
+            return (self._of_long if self.state.long else self._of_short)(x, position_ids, *args, **kwargs)
+        block = self.state.read
+        is_long = (torch.where(block.start == 0, block.last, block.start) >= self.switch)[:, None, None]
         cos, sin = self._of_long(x, position_ids, *args, **kwargs)
         short_cos, short_sin = self._of_short(x, position_ids, *args, **kwargs)
         return torch.where(is_long, cos, short_cos), torch.where(is_long, sin, short_sin)
 
     def _of_short(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self.rotary(x, position_ids.clamp(max=self.switch - 1), *args, **kwargs)
+        return self.short_rotary(x, position_ids.clamp(max=self.switch - 1), *args, **kwargs)
 
     def _of_long(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         last = torch.full_like(position_ids[..., :1], self.switch)
-        cos, sin = self.rotary(x, torch.cat((position_ids, last), dim=-1), *args, **kwargs)
+        cos, sin = self.long_rotary(x, torch.cat((position_ids, last), dim=-1), *args, **kwargs)
         return cos[..., :-1, :], sin[..., :-1, :]
 
 

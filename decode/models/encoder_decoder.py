@@ -22,6 +22,7 @@ from rescore.decode.models.model_check import (
     trying_out,
     vocab_size_of,
 )
+from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.slot_cache import (
     CACHE,
     DynamicCache,
@@ -178,7 +179,7 @@ class EncoderDecoderTarget:
     @torch.no_grad()
     def _try_out(self) -> None:
         with trying_out(self.model):
-            got, expected = self._probe()
+            got, expected = private_copy(self)._probe()
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:

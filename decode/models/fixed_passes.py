@@ -201,7 +201,8 @@ class _Graphs:
 class _Model(Target, Protocol):
     """A target of a model of transformers, of which caches have these `planes` (`SlotStorage`)."""
 
-    model: Any
+    @property
+    def model(self) -> Any: ...
 
     @property
     def planes(self) -> Mapping[Form, int]: ...
@@ -225,6 +226,10 @@ class FixedPasses:
         self._idle: list[SlotStorage] = []
         self._weights: tuple[int, ...] = ()
         self._lock = RLock()  # the collector may end a cache, and so return a storage, while this thread holds it
+
+    def of(self, target: _Model) -> FixedPasses:
+        """Such passes of another target."""
+        return FixedPasses(target, grain=self.grain, capture=self.capture)
 
     @property
     def target(self) -> _Model:
@@ -258,11 +263,6 @@ class FixedPasses:
             return SlotStorage(rows, length, self.target.planes, lasting=True)
         found.clear()
         return found
-
-    def release(self) -> None:
-        """Frees the storages that no call uses, with their graphs."""
-        with self._lock:
-            self._idle = []
 
     def _return(self, storage: SlotStorage) -> None:
         with self._lock:

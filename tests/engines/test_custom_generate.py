@@ -3,6 +3,7 @@
 import functools
 import inspect
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from rescore.decode.conformance.huggingface import HuggingFace, logits_of
 from rescore.decode.draft.baselines import PromptLookupDrafter, TokenRecyclingDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.pace import AutoWidth
+from rescore.decode.engines.huggingface.drafting import _CHECKED
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.medusa import MedusaHeads
@@ -200,7 +202,7 @@ def test_passes_of_fixed_shape_fill_and_continue_caches(family, monkeypatch):
         model.generate(**ragged(*RAGGED), **PLAIN, max_new_tokens=20, **more)
         for more in ({}, {"custom_generate": drafting})
     )
-    assert got.tolist() == expected.tolist() and vars(model)["_rescore_checked"].targets[0][1].fixed is not None
+    assert got.tolist() == expected.tolist() and _CHECKED[model].targets[0][1].fixed is not None
 
 
 @functools.cache
@@ -458,7 +460,7 @@ def test_then_the_times_that_sizes_are_chosen_by_count():
 )
 def test_sources_that_are_not_in_use_are_suggested(monkeypatch, drafting, options):
     summary_of(drafting)
-    monkeypatch.setattr(drafting, "_plain_ms", 1e-3)  # passes with drafts are dear
+    monkeypatch.setattr(drafting, "_last", replace(drafting._last, plain_ms=1e-3))  # passes with drafts are dear
     *sources, plainly = drafting.summary().remedies
     assert all(option in line for option, line in zip(options, sources, strict=True))
     assert "custom_generate" in plainly

@@ -141,8 +141,6 @@ def test_two_calls_at_once_have_storages_of_their_own_which_later_calls_take():
     assert len(kept) == 2 and kept[0] is not kept[1]
     texts(target, Guesses(truth))
     assert target.fixed._idle[0] in kept
-    target.fixed.release()
-    assert target.fixed._idle == []
 
 
 def test_nothing_of_an_earlier_call_is_read():
@@ -371,6 +369,7 @@ def test_how_drafts_are_read_on_a_gpu_is_said(monkeypatch):
         target._fix(FixedPasses(target, grain=GRAIN, capture=False))
     failed.fixed.eager = "capturing failed: RuntimeError: not permitted"
     monkeypatch.setattr(CausalLMTarget, "device", property(lambda target: torch.device("cuda")))
-    told = [Explanation(verdict="faster", why=("a pass takes",)).on(one) for one in (replayed, failed, alone, object())]
+    readings = replayed.reading, failed.reading, alone.reading, None
+    told = [Explanation(verdict="faster", why=("a pass takes",)).on(one) for one in readings]
     assert [len(one.why) for one in told] == [2, 2, 2, 1]
     assert "CUDA graphs" in told[0].why[1] and "not permitted" in str(told[1]) and "tables" in str(told[2])

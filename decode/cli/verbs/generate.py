@@ -195,7 +195,7 @@ def run(args: GenerateArgs) -> Result:
             nodes=args.nodes or SPECS[kind].options.get("nodes"),
             rows=len(ids),
             totals=totals,
-        ).on(decoder.model.target)
+        ).on(getattr(decoder.model.target, "reading", None))
         lines = explanation.lines + beside(report, decoder, ids, rounds[0][1], shown, shaping)
         report |= {**speedup.to_json(), "payoff": explanation.to_json()}
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)

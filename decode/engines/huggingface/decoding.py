@@ -162,7 +162,7 @@ class Decoding:
     def _decode(self, part: RotaryStretch, going: Sequence[int], target: Target, last: bool) -> None:
         """Decodes a stretch of some rows."""
         if self.target.angles is not None:
-            self.target.angles.long = part.long
+            self.target.angles.state.long = part.long
         stopping = Stopping(tokens=frozenset(self.call.ends)) if any(self.structures) else Stopping()
         options = Options(shaping=self._shaping(), rule=self.rule, stopping=stopping)
         statistics: dict[int, Statistics] = {}

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from threading import Lock, RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -116,11 +118,20 @@ class Drafting:
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
         self.nodes, self.top_k, self.rule, self.structure = nodes, top_k, rule, structure
         self.prediction, self.tokenizer = prediction, tokenizer
+        self._begin()
+
+    def _begin(self) -> None:
         self.statistics: list[Statistics] = []
-        self._totals: Totals | None = None
-        self._plain_ms: float | None = None  # time of a plain pass in the last call, divided among its rows
-        self._undrafted: str | None = None  # why the last call was decoded by the model's own loop
-        self._opened: list[_Opened] = []  # the latest first
+        self._last: _LastCall | None = None
+        self._opened: WeakKeyDictionary[Any, list[_Opened]] = WeakKeyDictionary()  # of a model, the latest first
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles begin anew."""
+        return {name: value for name, value in vars(self).items() if name not in ("statistics", "_last", "_opened")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
 
     __signature__ = GivesBackTokenizer()
 
@@ -143,16 +154,16 @@ class Drafting:
             model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
         )
         streamer = dropped["streamer"]
-        self._undrafted = rounds_by_pass(model)
-        if not self._undrafted:
+        undrafted = rounds_by_pass(model)
+        if not undrafted:
             opened = self._open(model, call, generation_config, model_kwargs)
             every_state = _needs_every_state(opened.drafter)
-            self._undrafted = why_undrafted(call, opened.target, every_state, model_kwargs)
-        if self._undrafted and self.structure is not None:
-            raise ValueError(f"structure: expected a call that is drafted, got one that is not: {self._undrafted}")
-        if self._undrafted:
-            self.statistics, self._totals = [], None
-            warnings.warn(f"custom_generate: decoded without drafts, since {self._undrafted}", stacklevel=2)
+            undrafted = why_undrafted(call, opened.target, every_state, model_kwargs)
+        if undrafted and self.structure is not None:
+            raise ValueError(f"structure: expected a call that is drafted, got one that is not: {undrafted}")
+        if undrafted:
+            self.statistics, self._last = [], _LastCall(undrafted=undrafted)
+            warnings.warn(f"custom_generate: decoded without drafts, since {undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
         steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
@@ -169,8 +180,11 @@ class Drafting:
         )
         remembering = decoding.run()
         self.statistics = decoding.statistics
-        self._totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
-        self._plain_ms = _plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts())
+        self._last = _LastCall(
+            totals=Totals.of([len(tokens) for tokens in steps.tokens], self.statistics),
+            plain_ms=_plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts()),
+            reading=opened.target.reading,
+        )
         if streamer is not None:
             streamer.end()
         return output_of(call, steps, decoding.rows, remembering)
@@ -211,16 +225,17 @@ class Drafting:
         which nothing was drafted are plain ones; if there were fewer than two, the latest that the choice of tree
         sizes has measured count (`AutoWidth`). If there are none either, the summary says so.
         """
-        if self._undrafted:
-            return Explanation(verdict="decoded without drafts", why=(self._undrafted,))
-        if self._totals is None:
+        last = self._last
+        if last is not None and last.undrafted:
+            return Explanation(verdict="decoded without drafts", why=(last.undrafted,))
+        if last is None or last.totals is None:
             return Explanation(
                 verdict="no call so far: give this object to model.generate as custom_generate, then ask again"
             )
-        payoff = Payoff.of(self.statistics, self._plain_ms)
+        payoff = Payoff.of(self.statistics, last.plain_ms)
         if payoff is None:
-            return Explanation.of_unknown(self._totals, self._advice()).on(self._opened[0].target)
-        return Explanation.of(payoff, self._advice(), totals=self._totals).on(self._opened[0].target)
+            return Explanation.of_unknown(last.totals, self._advice()).on(last.reading)
+        return Explanation.of(payoff, self._advice(), totals=last.totals).on(last.reading)
 
     def _advice(self) -> Advice:
         own = self._of_heads or self.source is None or isinstance(self.source, NGram)
@@ -245,15 +260,17 @@ class Drafting:
     def _open(self, model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> _Opened:
         """Returns the model as a target, and its drafter; cached per state of the model."""
         checked = _checked(model, call, config, given)
-        opened = next((one for one in self._opened if one.checked is checked), None)
+        known = self._opened.get(model, [])
+        opened = next((one for one in known if one.checked is checked), None)
         if opened is None:
             target, source = checked, self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
                 with torch.random.fork_rng(devices=[]):  # modules draw their weights before they are loaded
                     target, source = _stored(Path(source), checked)
                 target.context = None
+                target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
-        self._opened = [opened, *(one for one in self._opened if one is not opened)][:STATES]
+        self._opened[model] = [opened, *(one for one in known if one is not opened)][:STATES]
         return opened
 
     def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
@@ -284,31 +301,47 @@ class _Opened:
     drafter: Drafter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LastCall:
+    """undrafted: why it was decoded by the model's own loop; plain_ms: time of a plain pass, divided among its rows;
+    reading: how the target read drafts, where that differs by model.
+    """
+
+    undrafted: str | None = None
+    totals: Totals | None = None
+    plain_ms: float | None = None
+    reading: str | None = None
+
+
 class _Checked:
-    """The targets of a model, with the states in which they were checked, the latest first. They are kept with the
+    """The targets of a model, with the states in which they were checked, the latest first. They are kept beside the
     model, and the pass times measured with them, since every call may have a `Drafting` of its own.
     """
 
     def __init__(self) -> None:
         self.targets: list[tuple[tuple[Any, ...], CausalLMTarget]] = []
+        self.lock = RLock()  # first calls of one model wait for one test
 
-    def __reduce__(self) -> tuple[type[_Checked], tuple[()]]:
-        """Copies and pickles of the model begin anew."""
-        return _Checked, ()
+
+_CHECKED: WeakKeyDictionary[Any, _Checked] = WeakKeyDictionary()
+_OPENING = Lock()
 
 
 def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> CausalLMTarget:
     """The model as a target; ValueError if drafts would be read otherwise than `generate` reads them."""
-    kept = vars(model).setdefault("_rescore_checked", _Checked())
-    state = (model.dtype, model.device, *state_of(model))
-    target = next((target for known, target in kept.targets if known == state), None)
-    fresh = target or causal_target(model)
-    check_prepared(model, fresh, call.ids, given)
-    if target is None:
-        fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
-        check_steps(model, fresh, config, given)
-    others = [one for one in kept.targets if one[1] is not fresh]
-    kept.targets = [(state, fresh), *others][:STATES]
+    with _OPENING:
+        kept = _CHECKED.setdefault(model, _Checked())
+    with kept.lock:
+        state = (model.dtype, model.device, *state_of(model))
+        target = next((target for known, target in kept.targets if known == state), None)
+        fresh = target or causal_target(model)
+        check_prepared(model, fresh, call.ids, given)
+        if target is None:
+            fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
+            check_steps(model, fresh, config, given)
+            fresh.let_go()
+        others = [one for one in kept.targets if one[1] is not fresh]
+        kept.targets = [(state, fresh), *others][:STATES]
     return fresh
 
 

@@ -8,6 +8,7 @@ asking it (microseconds), and what it makes of tokens read together, by a few pa
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import FunctionType, MethodType
@@ -27,6 +28,7 @@ from transformers.generation import (
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_check import check_logits, trying_out
+from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
@@ -41,14 +43,14 @@ _PLAIN = (bool, int, float, str, FunctionType, MethodType)
 
 def state_of(model: Any) -> tuple[Any, ...]:
     """What decides how a model reads tokens, apart from its weights: its modules and their attributes, methods and
-    hooks. Two states are equal if nothing of that has changed.
+    hooks. Two states are equal if nothing of that has changed. A state refers to the model weakly.
     """
     hooks = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
     return (
         type(model).prepare_inputs_for_generation,
         str(vars(model.config)),
         *(key for one in hooks for key in one),
-        *(part for module in model.modules() for part in _state_of_module(module)),
+        *(_weakly(part) for module in model.modules() for part in _state_of_module(module)),
     )
 
 
@@ -63,7 +65,15 @@ def _state_of_module(module: Any) -> Iterator[Any]:
         if isinstance(value, _PLAIN):
             yield value
         elif isinstance(value, list):  # adapters that are active, or merged
-            yield tuple(one for one in value if isinstance(one, _PLAIN))
+            yield tuple(_weakly(one) for one in value if isinstance(one, _PLAIN))
+
+
+def _weakly(value: Any) -> Any:
+    """A reference to a value, equal to others to it; the value itself, of a type that takes none."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return value
 
 
 def check_prepared(model: Any, target: CausalLMTarget, ids: Tensor, given: Mapping[str, Any]) -> None:
@@ -100,7 +110,11 @@ def _is_given(name: str, value: Any, expected: Mapping[str, Any]) -> bool:
 
 
 def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[str, Any]) -> None:
-    """ValueError unless tokens read together have the logits that `generate` has for them, one by one."""
+    """ValueError unless tokens read together have the logits that `generate` has for them, one by one. Nothing that
+    others read is changed: private copies of model and target are tried.
+    """
+    target = private_copy(target)
+    model = target.model
     if hooks := len(model._forward_hooks) + len(model._forward_pre_hooks):
         raise ValueError(
             f"{type(model).__name__}: expected no forward hooks on the model itself, got {hooks}: drafts are read "
@@ -141,7 +155,7 @@ def _check_forward(model: Any, vocab_size: int) -> None:
     try:
         for ids in (every[None, :1], every[None], every[:, None]):  # a first try, a prompt, and single tokens
             read.clear()
-            with suppress(_Reached), torch.compiler.set_stance("force_eager"):
+            with suppress(_Reached):
                 model(input_ids=ids, use_cache=True)
             got = [one for one in read if one is not None]
             if len(got) != 1 or got[0].shape != ids.shape or not torch.equal(got[0].to(ids.device), ids):
@@ -161,7 +175,7 @@ def _check_output(model: Any, target: CausalLMTarget, text: Tensor) -> None:
     states: list[Tensor] = []
     hook = model.get_decoder().register_forward_hook(lambda _, given, out: states.append(out.last_hidden_state))
     try:
-        with trying_out(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        with trying_out(model), torch.no_grad():
             expected = model(input_ids=text[None], use_cache=False).logits.float()
             got = target.logits(states[0]).float()
     finally:
