@@ -101,8 +101,9 @@ class ConditionedHeads(nn.Module, StatelessHeads):
             raise ValueError(
                 f"{folder}: {HEADS.weights}: draft_vocabulary: expected ascending ids in [0, {len(table)}), got others"
             )
-        heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)
-        heads.load_state_dict(tensors)
+        with torch.device("meta"):  # draws no random numbers
+            heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)
+        heads.load_state_dict(tensors, assign=True)
         return heads.to(device=table.device, dtype=dtype).eval()
 
 

@@ -26,8 +26,8 @@ class PassState(threading.local):
     """What parts of a decoder ask about the pass that this thread makes.
 
     block  what it reads
-    long   whether longrope takes its angles of long texts; None: for each row those of its text, which is long if a pass
-           reads it from its start to past the switch, or goes on past it. Drafts of a short text may go further
+    long   whether longrope takes its angles of long texts; None: for each row those of its text, which is long if a
+           pass reads it from its start to past the switch, or goes on past it. Drafts of a short text may go further
     """
 
     block: Block | None = None

@@ -116,14 +116,15 @@ class MedusaHeads(nn.Module, StatelessHeads):
         """
         form, tensors = read_medusa(path, width=width, vocab_size=vocab_size)
         own = form.vocab_size is not None
-        heads = cls(
-            heads=form.heads,
-            width=width,
-            layers=form.layers,
-            output=None if own else output,
-            vocab_size=form.vocab_size,
-        )
-        heads.load_state_dict({f"heads.{name}": tensor for name, tensor in tensors.items()})
+        with torch.device("meta"):  # draws no random numbers
+            heads = cls(
+                heads=form.heads,
+                width=width,
+                layers=form.layers,
+                output=None if own else output,
+                vocab_size=form.vocab_size,
+            )
+        heads.load_state_dict({f"heads.{name}": tensor for name, tensor in tensors.items()}, assign=True)
         if form.vocab_size is not None and form.vocab_size < vocab_size:
             known = torch.arange(form.vocab_size, dtype=torch.int32, device=device)
             heads.vocabulary = DraftVocabulary(ids=known, size=vocab_size)

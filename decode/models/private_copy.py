@@ -1,5 +1,6 @@
-"""Private copies of models, to try things on while other threads decode: modules, configurations and tables of hooks are
-copied, weights are shared.
+"""Private copies of models, to try things on while other threads decode.
+
+Modules, configurations and tables of hooks are copied, weights are shared.
 """
 
 from __future__ import annotations

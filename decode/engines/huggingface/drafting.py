@@ -12,7 +12,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -265,8 +264,7 @@ class Drafting:
         if opened is None:
             target, source = checked, self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
-                with torch.random.fork_rng(devices=[]):  # modules draw their weights before they are loaded
-                    target, source = _stored(Path(source), checked)
+                target, source = _stored(Path(source), checked)
                 target.context = None
                 target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
