@@ -328,10 +328,11 @@ class ActiveRequest:
 
     def _ended(self, token: int) -> Finish | None:
         stopping = self.stopping
+        held = stopping.criterion is not None and stopping.criterion(self.history)  # asked once for every token
         if token in stopping.tokens:
             return Finish.STOP_TOKEN
         if stopping.strings and stopping.string_in(self.tokens):
             return Finish.STOP_STRING
-        if stopping.criterion is not None and stopping.criterion(self.history):
+        if held:
             return Finish.CRITERION
         return None if self.room else Finish.LENGTH

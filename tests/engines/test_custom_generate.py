@@ -125,6 +125,19 @@ def test_a_processor_that_remembers_sees_every_position_once():
     check(tiny_transformers.shared("llama"), ragged(6, seed=1), max_new_tokens=15, do_sample=False, **guided)
 
 
+@pytest.mark.parametrize("batch, drafting", [(RAGGED, Drafting()), ((6,), None)], ids=["batch", "drawn drafts"])
+def test_a_processor_that_follows_one_text_is_left_to_the_models_own_loop(batch, drafting):
+    inputs = ragged(*batch)
+    guided = dict(guidance_scale=1.5, negative_prompt_ids=inputs["input_ids"], do_sample=drafting is None)
+    call = functools.partial(tiny_transformers.shared("llama").generate, **inputs, **guided, max_new_tokens=4)
+    torch.manual_seed(0)
+    expected = call()
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="UnbatchedClassifierFreeGuidanceLogitsProcessor .* follows a text"):
+        got = call(custom_generate=drafting or Drafting(small(True, family="llama")))
+    assert got.tolist() == expected.tolist()
+
+
 class Recorder:
     """A streamer that keeps what it is given."""
 
@@ -350,12 +363,7 @@ def test_inputs_that_are_refused():
     types = torch.zeros(1, 6, dtype=torch.int64)
     refuses(ValueError, lambda: generated("gpt2", token_type_ids=types), "token_type_ids")
     refuses(ValueError, lambda: generated("t5"), "T5ForConditionalGeneration", "rescore.decode.loop.generate")
-    guided = dict(guidance_scale=1.5, negative_prompt_ids=ragged(*RAGGED)["input_ids"])
-    processor = "UnbatchedClassifierFreeGuidanceLogitsProcessor"
-    refuses(ValueError, lambda: generated(**ragged(*RAGGED), **guided), processor, "5 rows")
     drawn = Drafting(small(True, family="llama"))
-    guided["negative_prompt_ids"] = guided["negative_prompt_ids"][:1]
-    refuses(ValueError, lambda: generated(do_sample=True, **guided, custom_generate=drawn), processor, "Block")
     refuses(ValueError, lambda: generated(custom_generate=drawn), "Greedy", "DraftModelDrafter")
     criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
     refuses(ValueError, lambda: generated("gpt2", eos_token_id=None, stopping_criteria=criteria), "pad_token_id")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
@@ -17,8 +18,9 @@ from rescore.decode.draft.drafter import Drafter, DrafterSession
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache
 from rescore.decode.engines.huggingface.call import GenerateCall
-from rescore.decode.engines.huggingface.outputs import Steps, Together
-from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
+from rescore.decode.engines.huggingface.endings import Endings
+from rescore.decode.engines.huggingface.outputs import Steps
+from rescore.decode.engines.huggingface.row import ROW_BY_ROW, WARPERS, CallRow, why_processed_together
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -64,12 +66,18 @@ def rounds_by_pass(model: Any) -> str | None:
 
 
 def why_undrafted(
-    call: GenerateCall, target: CausalLMTarget, every_state: bool, given: Mapping[str, Any]
+    call: GenerateCall, target: CausalLMTarget, rule: Rule, every_state: bool, given: Mapping[str, Any]
 ) -> str | None:
     """Why the model's own loop decodes a call; None if drafts give the same text.
 
     every_state: whether the drafter must read every token itself.
     """
+    if reason := why_processed_together(call, rule, target.vocab_size):
+        return reason
+    foreign = [type(one).__name__ for one in call.criteria if type(one) not in ROW_BY_ROW]
+    alone = call.fill is not None or target.reach is not None  # whether a row may end before the others
+    if foreign and call.scores and call.batch > 1 and alone:
+        return f"{foreign[0]} (stopping_criteria) may read the scores of rows that have ended"
     if isinstance(target, RecurrentTarget) and call.cache is not None and not continues_states(call.cache):
         return f"{CACHE} of a model with recurrent state does not keep all tokens of attention layers"
     length = call.longest + call.most - 1  # the last token is not read
@@ -121,7 +129,7 @@ class Decoding:
         call: GenerateCall,
         target: CausalLMTarget,
         drafter: Drafter,
-        steps: Steps,
+        put: Callable[[Tensor], None] | None,
         *,
         rule: Rule | None,
         every_state: bool,
@@ -129,19 +137,18 @@ class Decoding:
         predictions: Sequence[NDArray[np.int32] | None],
         memories: Sequence[TextMemory | None],
     ):
-        self.call, self.target, self.steps = call, target, steps
+        self.call, self.target = call, target
         self.rows = [CallRow(call, number) for number in range(call.batch)]
         self.prompts = call.prompts()
         self.statistics = [Statistics() for _ in self.rows]
-        self.rule = rule if call.sampled else None
+        self.rule = rule
         self.every_state = every_state
         self.structures, self.predictions, self.memories = structures, predictions, memories
-        sampling = Sampling(seed=0) if call.sampled else None
-        check_processors(call, Options(shaping=Shaping(sampling=sampling), rule=self.rule).rule_for(drafter))
         if call.sampled and drafter.drawn:
             drafter = _Warped(drafter, tuple(processor for processor in call.processors if type(processor) in WARPERS))
         self.drafter = drafter
-        self.together = Together([row.ended for row in self.rows], [row.start for row in self.rows])
+        self.endings = Endings(call, self.rows)
+        self.steps = Steps(call.batch, call.fill, self.endings.end, put)
 
     def run(self) -> RememberingTarget | None:
         """Decodes all rows; returns the target with their keys and values, None if nobody wants them."""
@@ -171,7 +178,8 @@ class Decoding:
             finish = chunk.finish if last or chunk.finish is not Finish.LENGTH else None
             self.steps.add(replace(chunk, request=row, finish=finish))
             if finish is Finish.LENGTH and len(self.steps.tokens[row]) < self.call.most:
-                self._outgrown(row)
+                if self.endings.end(row) is None:
+                    self._outgrown(row)
         for request, cost in statistics.items():
             self.statistics[going[request]].add(cost)
 
@@ -188,13 +196,12 @@ class Decoding:
                     "shorten it"
                 )
             most = min(most, reach + 1 - len(text))  # the last token is not read
-        criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
         structure = self.structures[row]
         return Request(
             prompt=text,
             max_tokens=most,
             processors=one.processors(),
-            criterion=criterion,
+            criterion=self.endings.criterion(row),
             structure=structure and Continued(structure, self.steps.tokens[row]),  # after what the row has generated
             prediction=self.predictions[row],
             memory=self.memories[row],
@@ -210,7 +217,7 @@ class Decoding:
             "ended there, the other rows go on; lower max_new_tokens",
             stacklevel=2,
         )
-        self.together.leave(row)
+        self.endings.leave(row)
         self.steps.end(row, self.call.spare)
 
     def _continued(self, cached: RememberingTarget, before: Sequence[int], going: Sequence[int]) -> RememberingTarget:

@@ -25,8 +25,9 @@ from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
-from rescore.decode.engines.huggingface.outputs import Steps, output_of
+from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.loop.explanation import Explanation, Totals
+from rescore.decode.loop.generate import Options
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.bita import BITA, with_tokens
@@ -36,6 +37,8 @@ from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import token_ids
 from rescore.lm.model.formats import is_model_file, load
@@ -157,7 +160,9 @@ class Drafting:
         if not undrafted:
             opened = self._open(model, call, generation_config, model_kwargs)
             every_state = _needs_every_state(opened.drafter)
-            undrafted = why_undrafted(call, opened.target, every_state, model_kwargs)
+            sampling = Shaping(sampling=Sampling(seed=0) if call.sampled else None)
+            rule = Options(shaping=sampling, rule=self.rule if call.sampled else None).rule_for(opened.drafter)
+            undrafted = why_undrafted(call, opened.target, rule, every_state, model_kwargs)
         if undrafted and self.structure is not None:
             raise ValueError(f"structure: expected a call that is drafted, got one that is not: {undrafted}")
         if undrafted:
@@ -165,19 +170,19 @@ class Drafting:
             warnings.warn(f"custom_generate: decoded without drafts, since {undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
-        steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
         decoding = Decoding(
             call,
             opened.target,
             opened.drafter,
-            steps,
-            rule=self.rule,
+            streamer.put if streamer is not None else None,
+            rule=rule,
             every_state=every_state,
             structures=self._structures(call),
             memories=self._memories(call),
             predictions=self._predictions(call),
         )
         remembering = decoding.run()
+        steps = decoding.steps
         self.statistics = decoding.statistics
         self._last = _LastCall(
             totals=Totals.of([len(tokens) for tokens in steps.tokens], self.statistics),

@@ -1,14 +1,17 @@
-"""Presents one row of a batch to `generate`'s processors and criteria: padded, and as part of a full batch."""
+"""Presents one row of a batch to `generate`'s processors: padded, and as part of a full batch."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 from transformers.generation import logits_process, stopping_criteria
 
 from rescore.decode.engines.huggingface.call import GenerateCall
@@ -28,7 +31,7 @@ WARPERS = _named(
 )
 """Processors that read scores only."""
 
-_ROW_BY_ROW = (
+ROW_BY_ROW = (
     WARPERS
     | _named(
         logits_process,
@@ -40,7 +43,7 @@ _ROW_BY_ROW = (
     )
     | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 )
-"""Processors and criteria known to treat each row independently; they are called with one row."""
+"""Processors and criteria known to treat each row independently, without a memory; they are called with one row."""
 
 _OF_ONE_TEXT = (
     logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
@@ -53,15 +56,15 @@ _MATCHERS = frozenset({"outlines", "transformers_cfg", "xgrammar"})
 class CallRow:
     """Row `number` of a call.
 
-    Rows do not advance in step here. A processor or criterion that may depend on a row's place in the batch therefore
-    gets B copies of this row, and its result for this row is used.
+    Rows do not advance in step here. A processor that may depend on a row's place in the batch, or remember what it has
+    seen, therefore has a copy for each row, which gets B copies of the row, and its result for this row is used.
     """
 
     def __init__(self, call: GenerateCall, number: int):
         self.call, self.number = call, number
         self.start = call.ids.shape[1] - call.pads[number]
         self.padded = call.ids[number : number + 1]
-        self._processors = [_of_row(processor, number) for processor in call.processors]
+        self._processors = [_of_row(processor, number, call.batch) for processor in call.processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
@@ -71,7 +74,7 @@ class CallRow:
 
     def process(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Runs `generate`'s processors: scores [1, V] from ids int64 [1, m] without padding and logits [1, V]."""
-        text = self._text(ids[:, self.start :])
+        text = self.padded_text(ids[:, self.start :])
         scores = given = logits.to(self.padded.device, torch.float32)
         for processor in self._processors:
             scores = self._processed(processor, text, scores)
@@ -79,65 +82,80 @@ class CallRow:
             self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
         return scores.to(logits.device)
 
-    def ended(self, history: NDArray[np.int32]) -> bool:
-        """Whether a criterion ends the text `history` int32 [m], without padding."""
-        new = history[self.start :]
-        text = self._text(torch.from_numpy(new.astype(np.int64))[None])
-        # No short circuit: like `generate`, call every criterion, since one may count its calls.
-        return any([bool(self._verdict(criterion, text, new)) for criterion in self.call.criteria])
-
     def scores_before(self, new: NDArray[np.integer]) -> list[tuple[Tensor, Tensor]]:
         """Returns the raw and processed scores [1, V] from which each token of `new` int [m] was chosen."""
         return [self.recorded[_key(new[:n])] for n in range(len(new))]
 
-    def _text(self, new: Tensor) -> Tensor:
+    def padded_text(self, new: Tensor) -> Tensor:
+        """The row as `generate` has it, [1, n + m], after new tokens [1, m]."""
         return torch.cat((self.padded, new.to(self.padded.device)), dim=1)
 
     def _processed(self, processor: Any, text: Tensor, scores: Tensor) -> Tensor:
-        if self._alone(processor):
+        if type(processor) in ROW_BY_ROW:
             return processor(text, scores)
-        batch = self.call.batch
-        return processor(text.repeat(batch, 1), scores.repeat(batch, 1))[self.number : self.number + 1]
-
-    def _verdict(self, criterion: Any, text: Tensor, new: NDArray[np.int32]) -> Any:
-        if self._alone(criterion):
-            return criterion(text, None)
-        batch = self.call.batch
-        scores = (
-            tuple(processed.repeat(batch, 1) for _, processed in self.scores_before(new)) if self.call.scores else None
-        )
-        verdict = torch.as_tensor(criterion(text.repeat(batch, 1), scores))
-        return verdict[self.number] if verdict.ndim else verdict
-
-    def _alone(self, part: Any) -> bool:
-        return type(part) in _ROW_BY_ROW
+        return _in_batch(processor, text, scores, self.call.batch)[self.number : self.number + 1]
 
 
-def check_processors(call: GenerateCall, rule: Rule) -> None:
-    """Raises ValueError for a stateful processor, unless it sees each position of a single text once and in order."""
-    if call.batch == 1 and isinstance(rule, (Greedy, Matching)):
-        return
+def why_processed_together(call: GenerateCall, rule: Rule, vocab_size: int) -> str | None:
+    """Why a processor would change other scores if it saw each row by itself, or rejected tokens; None if none is known
+    to. Those of the caller are tried on the prompts and random scores, by copies.
+    """
+    in_order = isinstance(rule, (Greedy, Matching))
+    scores = torch.randn(call.batch, vocab_size, generator=torch.Generator().manual_seed(0)).to(call.ids.device)
     for processor in call.processors:
-        if _keeps_state(processor):
-            got = (
-                f"{call.batch} rows"
-                if call.batch > 1
-                else f"{type(rule).__name__}, which also processes rejected tokens"
-            )
-            raise ValueError(
-                f"logits_processor: {type(processor).__name__} carries state from step to step, "
-                f"expected one row whose drafts are matched, got {got}; generate row by row, "
-                "with a deterministic drafter, or give Drafting a structure instead"
-            )
+        name = f"{type(processor).__name__} (logits_processor)"
+        if _follows_one_text(processor) and (call.batch > 1 or not in_order):
+            return f"{name} follows a text from step to step"
+        if not _is_foreign(processor):
+            continue
+        try:
+            if not in_order and _remembers(processor, call.ids, scores):
+                return f"{name} remembers what it has seen, and {type(rule).__name__} also processes rejected tokens"
+            if call.batch > 1 and not _is_by_row(processor, call.ids, scores):
+                return f"{name} changes a row's scores by the other rows"
+        except Exception as error:  # whatever its code raises
+            return f"{name} cannot be copied and tried: {type(error).__name__}: {error}"
+    return None
 
 
-def _keeps_state(processor: Any) -> bool:
+def _follows_one_text(processor: Any) -> bool:
     packages = {kind.__module__.partition(".")[0] for kind in type(processor).__mro__}
     return isinstance(processor, _OF_ONE_TEXT) or not packages.isdisjoint(_MATCHERS)
 
 
-def _of_row(processor: Any, row: int) -> Any:
-    """Restricts the repetition penalty, which holds the padding of each row, to this row."""
+def _is_foreign(processor: Any) -> bool:
+    return type(processor).__module__ != logits_process.__name__
+
+
+def _remembers(processor: Any, ids: Tensor, scores: Tensor) -> bool:
+    """Whether its state changes even when it sees the same again."""
+    tried = _copied(processor)
+    states = []
+    for _ in range(2):
+        tried(ids, scores.clone())
+        states.append(pickle.dumps(tried))
+    return states[0] != states[1]
+
+
+def _is_by_row(processor: Any, ids: Tensor, scores: Tensor) -> bool:
+    """Whether copies of a row, seen by a copy of the processor, get the scores that the row has among the others."""
+    batch = len(ids)
+    together = _copied(processor)(ids, scores.clone())
+    rows = [(ids[row : row + 1], scores[row : row + 1]) for row in range(batch)]
+    apart = [_in_batch(_copied(processor), *one, batch)[row] for row, one in enumerate(rows)]
+    return torch.equal(together, torch.stack(apart))
+
+
+def _in_batch(processor: Any, ids: Tensor, scores: Tensor, batch: int) -> Tensor:
+    return processor(ids.repeat(batch, 1), scores.repeat(batch, 1))
+
+
+def _of_row(processor: Any, row: int, batch: int) -> Any:
+    """The processor for one row: a foreign one may have a memory, which is then the row's own; the repetition penalty
+    holds the padding of each row.
+    """
+    if batch > 1 and _is_foreign(processor):
+        return _copied(processor)
     if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(
         processor.prompt_ignore_length, Tensor
     ):
@@ -145,6 +163,13 @@ def _of_row(processor: Any, row: int) -> Any:
     return logits_process.RepetitionPenaltyLogitsProcessor(
         processor.penalty, processor.prompt_ignore_length[row : row + 1]
     )
+
+
+def _copied(processor: Any) -> Any:
+    """A copy with a memory of its own; models and tokenizers are shared."""
+    parts = getattr(processor, "__dict__", {}).values()
+    shared = {id(part): part for part in parts if isinstance(part, (nn.Module, PreTrainedTokenizerBase))}
+    return copy.deepcopy(processor, shared)
 
 
 def _key(new: NDArray[np.integer]) -> bytes:
