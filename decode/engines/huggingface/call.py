@@ -155,12 +155,28 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
             f"{_HERE}: expected prefill_chunk_size None, got {config.prefill_chunk_size}: "
             "prompts are read in one pass; leave it out"
         )
-    unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _KNOWN)
+    given = {
+        name: value for name, value in kwargs.items() if name not in _KNOWN and not _is_nothing(model, name, value)
+    }
+    # What transformers makes of `pixel_values` is named by what it is.
+    unknown = sorted(
+        f"{name} ({', '.join(value)})" if isinstance(value, Mapping) else name for name, value in given.items()
+    )
     if unknown:
         raise ValueError(
             f"{_HERE}: expected text only (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
             "or leave custom_generate out"
         )
+
+
+def _is_nothing(model: Any, name: str, value: Any) -> bool:
+    """Whether an argument is none, or says of a text that it has no images or sound, as transformers and its processors
+    say of every text.
+    """
+    if isinstance(value, Mapping):
+        return all(part is None for part in value.values())
+    marks = name == "mm_token_type_ids" or name == "token_type_ids" and len(getattr(model, "input_modalities", ())) > 1
+    return value is None or marks and torch.is_tensor(value) and not value.any()
 
 
 def _check_outputs(config: Any) -> None:
@@ -194,9 +210,10 @@ def _pads(model: Any, ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
             f"attention_mask: expected no padding for {type(model).__name__}, whose generate counts it as positions, "
             f"got {int(pads.max())} ids of it; decode prompts of different lengths one by one"
         )
-    positions = kwargs.get("position_ids")
+    positions = kwargs.get("position_ids")  # [B, n], or of several kinds [k, B, n], which are alike in a text
     usual = (attended.long().cumsum(dim=1) - 1)[attended]
-    if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):
+    planes = [] if positions is None else positions if positions.ndim == 3 else [positions]
+    if any(not torch.equal(plane.to(ids.device).expand(ids.shape)[attended], usual) for plane in planes):
         raise ValueError(
             "position_ids: expected those of the attention mask, 0, 1, .. after the padding, got others; leave them out"
         )

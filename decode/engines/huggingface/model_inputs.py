@@ -36,6 +36,7 @@ from rescore.decode.models.target import Block
 _READ = ("attention_mask", "position_ids")
 _FREE = {"use_cache", "logits_to_keep", "return_dict", "cache_position"}  # change no token's logits
 _ROW = 16  # ids per row when all of a vocabulary are prepared
+_EMBEDDED = 1024  # ids that are embedded at once
 _PROMPT, _STEPS = 5, 3
 _WRONG = 1e-4  # least difference of a logit that is not rounding
 _PLAIN = (bool, int, float, str, FunctionType, MethodType)
@@ -81,8 +82,7 @@ def check_prepared(model: Any, target: CausalLMTarget, ids: Tensor, given: Mappi
     inputs = {name: given[name] for name in _READ if given.get(name) is not None}
     every = torch.arange(-(-target.vocab_size // _ROW) * _ROW, device=ids.device)
     every = every.clamp(max=target.vocab_size - 1).view(-1, _ROW)
-    positions = {"position_ids": torch.arange(_ROW, device=ids.device)[None]} if "position_ids" in inputs else {}
-    for tokens, more in ((ids, inputs), (every, positions)):
+    for tokens, more in ((ids, inputs), (every, _positions(given, _ROW))):
         expected = {"input_ids": tokens, **more, CACHE: _new_cache(target)}
         got = model.prepare_inputs_for_generation(
             **expected, use_cache=True, is_first_iteration=True, next_sequence_length=None
@@ -98,6 +98,14 @@ def check_prepared(model: Any, target: CausalLMTarget, ids: Tensor, given: Mappi
                 "which drafts would be read without (prompt tuning, own positions or embeddings); "
                 "leave custom_generate out"
             )
+
+
+def _positions(given: Mapping[str, Any], size: int) -> dict[str, Tensor]:
+    """Those of a row of `size` tokens, if a call has any: int64 [.., 1, size] in the form of the given ones."""
+    positions = given.get("position_ids")
+    if positions is None:
+        return {}
+    return {"position_ids": torch.arange(size, device=positions.device).expand(*positions.shape[:-2], 1, size)}
 
 
 def _is_given(name: str, value: Any, expected: Mapping[str, Any]) -> bool:
@@ -140,9 +148,10 @@ class _Reached(BaseException):
 
 
 def _check_forward(model: Any, vocab_size: int) -> None:
-    """ValueError unless the model's `forward` hands every id of the vocabulary to its decoder as it is.
+    """ValueError unless the model's `forward` hands every id of the vocabulary to its decoder as it is, or as the input
+    layer embeds it, as models do that also read images.
 
-    Nothing is computed, since each pass ends at the decoder. What depends on the order of ids is not found.
+    Nothing more is computed, since each pass ends at the decoder. What depends on the order of ids is not found.
     """
     read: list[Any] = []
 
@@ -150,20 +159,28 @@ def _check_forward(model: Any, vocab_size: int) -> None:
         read[:] = [*given[:1], named.get("input_ids"), named.get("inputs_embeds")]
         raise _Reached
 
+    def hands_on(ids: Tensor) -> bool:
+        read.clear()
+        with suppress(_Reached):
+            model(input_ids=ids, use_cache=True)
+        got = [one for one in read if one is not None]
+        if len(got) != 1:
+            return False
+        expected = ids if got[0].shape == ids.shape else model.get_input_embeddings()(ids)
+        return torch.equal(got[0].to(ids.device), expected)
+
     every = torch.arange(vocab_size, device=model.device)
     hook = model.get_decoder().register_forward_pre_hook(reached, with_kwargs=True, prepend=True)
     try:
-        for ids in (every[None, :1], every[None], every[:, None]):  # a first try, a prompt, and single tokens
-            read.clear()
-            with suppress(_Reached):
-                model(input_ids=ids, use_cache=True)
-            got = [one for one in read if one is not None]
-            if len(got) != 1 or got[0].shape != ids.shape or not torch.equal(got[0].to(ids.device), ids):
-                raise ValueError(
-                    f"{type(model).__name__}: expected forward to hand all {vocab_size} ids to the decoder as they "
-                    "are, got others, embeddings or no call of it; drafts are read by the decoder and its output "
-                    "layer: leave custom_generate out, or change ids in the embedding"
-                )
+        first = hands_on(every[None, :1])
+        parts = every.split(vocab_size if read and read[-1] is None else _EMBEDDED)
+        # as a prompt, and as single tokens
+        if not (first and all(hands_on(part[None]) and hands_on(part[:, None]) for part in parts)):
+            raise ValueError(
+                f"{type(model).__name__}: expected forward to hand all {vocab_size} ids to the decoder as they "
+                "are, got others, other embeddings or no call of it; drafts are read by the decoder and its output "
+                "layer: leave custom_generate out, or change ids in the embedding"
+            )
     finally:
         hook.remove()
 
@@ -196,9 +213,7 @@ def _step_by_step(target: CausalLMTarget, text: Tensor, config: Any, given: Mapp
     for name in ("return_dict_in_generate", "output_logits"):
         setattr(config, name, True)
     config.do_sample = config.output_scores = False
-    inputs = {name: given[name] for name in ("logits_to_keep",) if name in given}
-    if given.get("position_ids") is not None:
-        inputs["position_ids"] = torch.arange(_PROMPT, device=text.device)[None]
+    inputs = {name: given[name] for name in ("logits_to_keep",) if name in given} | _positions(given, _PROMPT)
     out = type(target.model)._sample(
         target.model,
         text[None, :_PROMPT],
