@@ -95,7 +95,7 @@ def of_class(model):
 
 def of_embeddings(model):
     own, table = model.forward, model.get_input_embeddings()
-    return lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.0, **named)
+    return lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.5, **named)
 
 
 @contextmanager
@@ -491,7 +491,7 @@ def test_embeddings_that_are_changed_on_the_way_to_the_decoder_are_found():
     table = model.get_input_embeddings()
     inner, own = model.model, model.model.forward
 
-    def forward(input_ids=None, **named):
+    def forward(input_ids=None, inputs_embeds=None, **named):
         embedded = table(input_ids)
         return own(inputs_embeds=embedded.where(input_ids[..., None] != 8, 2 * embedded), **named)
 

@@ -155,13 +155,10 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
             f"{_HERE}: expected prefill_chunk_size None, got {config.prefill_chunk_size}: "
             "prompts are read in one pass; leave it out"
         )
-    given = {
-        name: value for name, value in kwargs.items() if name not in _KNOWN and not _is_nothing(model, name, value)
-    }
-    # What transformers makes of `pixel_values` is named by what it is.
-    unknown = sorted(
-        f"{name} ({', '.join(value)})" if isinstance(value, Mapping) else name for name, value in given.items()
-    )
+    more = {name: value for name, value in kwargs.items() if name not in _KNOWN and not _is_nothing(model, name, value)}
+    # What transformers has made of `pixel_values` is named by what it is.
+    kinds = {name: f" ({', '.join(value)})" for name, value in more.items() if isinstance(value, Mapping)}
+    unknown = sorted(name + kinds.get(name, "") for name in more)
     if unknown:
         raise ValueError(
             f"{_HERE}: expected text only (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
