@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import re
 from bisect import bisect_left
@@ -40,6 +41,22 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def _unchecked(kind: type[Checked]) -> type[msgspec.Struct]:
     """A struct of the same fields that does not check itself."""
     return msgspec.defstruct(kind.__name__, [(field.name, field.type) for field in structs.fields(kind)])
+
+
+def integer(value: object) -> int | None:
+    """A whole number of any type, such as numpy's, as an int; None if it is something else, as True is."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def positive(value: object, name: str, remedy: str = "") -> int:
+    """The positive whole number; ValueError names it and what was got."""
+    number = integer(value)
+    if number is None or number < 1:
+        raise refusal(name, "", f"expected a positive integer, got {value!r}", remedy)
+    return number
 
 
 def validate(

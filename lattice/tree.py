@@ -19,7 +19,7 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
     TypeError unless the array is empty or of integers; ValueError for values that int32 does not hold. The core checks
     ids against V when it reads them.
     """
-    array = np.asarray(values)
+    array = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"{name}: expected integers, got {array.dtype}")
     if array.size and array.dtype != np.int32:
@@ -27,6 +27,16 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
             if not -ALL <= value < ALL:
                 raise ValueError(f"{name}: expected ids in 0..{vocab_size - 1}, got {value}")
     return np.ascontiguousarray(array, np.int32)
+
+
+def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
+    """Ids of one text, int32 [n], of the shape [n] or, as tokenizers return tensors, [1, n]."""
+    ids = token_ids(values, name, vocab_size)
+    if ids.ndim == 2 and len(ids) == 1:
+        return ids[0]
+    if ids.ndim != 1:
+        raise TypeError(f"{name}: expected the ids of one text, of shape [n], got shape {list(ids.shape)}")
+    return ids
 
 
 ROOT = -1  # parent of the nodes that follow the root token

@@ -22,6 +22,7 @@ from rescore.decode.models.target import Target
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import sample
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.checked import positive
 from rescore.lattice.tree import TokenTree
 
 
@@ -36,10 +37,8 @@ class DraftModelDrafter:
     """
 
     def __init__(self, model: Target, *, gamma: int, vocab_size: int, drawn: bool):
-        if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
-            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; omit the drafter to decode plainly")
         self.model = model
-        self.gamma = gamma
+        self.gamma = positive(gamma, "gamma", "omit the drafter to decode plainly")
         self.vocab_size = vocab_size
         self.drawn = int(drawn)
 

@@ -17,6 +17,7 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.checked import positive
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
 
@@ -97,14 +98,12 @@ class NeuralRescorer:
     """
 
     def __init__(self, model: Target, *, vocab_size: int, alpha: ArrayLike = 1.0, paths: int = 1):
-        if isinstance(paths, bool) or not isinstance(paths, int) or paths < 1:
-            raise ValueError(f"paths: expected a positive integer, got {paths!r}")
         self.model = model
         self.vocab_size = vocab_size
         if np.ndim(alpha) > 1:
             raise ValueError(f"alpha: expected a number or [T], got shape {list(np.shape(alpha))}")
         self.alpha = checked_alpha(np.atleast_2d(alpha), 1)
-        self.paths = paths
+        self.paths = positive(paths, "paths")
 
     def open(self, prompts: Sequence[NDArray[np.integer]], slots: int) -> Reader:
         """Opens a reader of texts that begin with these prompts, with T slots to rescore after each."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.models.draft_step import DraftStep
-from rescore.lattice.tree import token_ids
+from rescore.lattice.tree import text_ids
 
 ARCS = (0.02, 0.02, 0.001, 0.02, 0.02, 0.02)
 """Weights of arcs that replace a token, insert one, leave the text, remove one more, jump behind an equal pair; and the
@@ -21,7 +21,7 @@ edits made by script (docs/how/predictions.md)."""
 
 def edit_model(prediction: ArrayLike) -> _core.EditModel:
     """The automaton of edits of a text, int [n], which begins where the answer does (docs/how/predictions.md)."""
-    return _core.EditModel(token_ids(prediction, "prediction"), arcs=ARCS, share=SHARE)
+    return _core.EditModel(text_ids(prediction, "prediction"), arcs=ARCS, share=SHARE)
 
 
 class ExpectedText:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +17,7 @@ from rescore.decode.draft.calibration import Share, Shares, counts_of
 from rescore.lattice.atomic import atomic_file
 from rescore.lattice.checked import validate
 from rescore.lattice.mapped import map_npy
+from rescore.lattice.tree import text_ids
 
 MAX_TOKENS = 1 << 20  # tokens, of some 150 bytes each
 MEMORY_SHARES: tuple[Share, ...] = (
@@ -62,6 +65,18 @@ class TextMemory:
         self._all, self._later = self._empty(), self._empty()
         self._early = 0  # texts that are not among the later ones
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles remember the same texts, and go on by themselves."""
+        empty = partial(
+            TextMemory, vocab_size=self.vocab_size, end_of_text=self.end_of_text, most=self.most, shares=self.shares
+        )
+        return empty, (), {"texts": self.texts(), "frozen": self.frozen}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for text in state["texts"]:
+            self.add(text)
+        self.frozen = state["frozen"]
+
     def __repr__(self) -> str:
         return f"TextMemory({self.size:,} of {self.most:,} tokens{', frozen' if self.frozen else ''})"
 
@@ -100,16 +115,14 @@ class TextMemory:
 
     def add(self, tokens: ArrayLike) -> None:
         """Adds a text [n] of tokens, truncated to its last `most // 2`. An empty text adds nothing."""
-        text = np.asarray(tokens)
-        if text.ndim != 1 or (text.size and text.dtype.kind not in "iu"):
-            raise TypeError(f"tokens: expected integers of shape [n], got {text.dtype} {list(text.shape)}")
+        text = text_ids(tokens, "tokens")
         if text.size and not (0 <= text.min() and text.max() < self.vocab_size):
             raise ValueError(f"tokens: expected ids in 0..{self.vocab_size - 1}, got {text.min()}..{text.max()}")
         if self.frozen:
             raise ValueError("add: this memory is frozen; open it with frozen=False")
         if text.size:
             with self._lock:
-                self._count(text[-(self.most // 2) :].astype(np.int32))
+                self._count(text[-(self.most // 2) :])
 
     def remember(self, history: NDArray[np.int32], start: int) -> None:
         """Adds a text that has ended, int32 [n], with the end of its prompt, its first `start` tokens; nothing if

@@ -18,7 +18,7 @@ from rescore.decode.engines.chain_pace import ChainPace, FixedCost
 from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens
 from rescore.lattice.structure import State, Structure
-from rescore.lattice.tree import TokenTree, Trees, token_ids
+from rescore.lattice.tree import TokenTree, Trees, text_ids
 from rescore.lm.model.formats import load
 from rescore.lm.model.ngram import NGram
 
@@ -64,17 +64,14 @@ class DraftRow:
         memory: TextMemory | None = None,
     ) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
-        ids = np.asarray(tokens)
-        if ids.dtype.kind not in "iu" or ids.ndim != 1:
-            raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
-        ids = token_ids(ids, "tokens")
+        ids = text_ids(tokens, "tokens")
         return cls(
             size=len(ids),
             since=lambda start: ids[start:],
             key=key,
             structure=structure,
             prompt=prompt,
-            prediction=None if prediction is None else token_ids(prediction, "prediction"),
+            prediction=None if prediction is None else text_ids(prediction, "prediction"),
             memory=memory,
         )
 
@@ -167,7 +164,8 @@ class TextDrafter:
 
         A chain has at most `most` tokens (one number, or one per request) and is empty where drafting does not pay.
         """
-        room = [most] * len(rows) if isinstance(most, int) else list(most)
+        room: list[int] = np.asarray(most).tolist()
+        room = room if isinstance(room, list) else [room] * len(rows)
         if len(room) != len(rows):
             raise ValueError(f"most: expected one number, or one per request ({len(rows)}), got {len(room)}")
         began = time.perf_counter()

@@ -27,7 +27,6 @@ from rescore.decode.loop.request import (
     Request,
     Statistics,
     Stopping,
-    check_max_tokens,
 )
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.models.target import Block, Fixable, PassResult, Switching, Target
@@ -37,10 +36,11 @@ from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
+from rescore.lattice.checked import positive
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
 from rescore.lattice.tensors import logit_rows, top_on_device
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import TokenTree, text_ids
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 CHUNK = 128  # positions of a prompt whose logits are computed at once
@@ -71,7 +71,7 @@ class Options:
     prediction: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        check_max_tokens(self.max_tokens)
+        object.__setattr__(self, "max_tokens", positive(self.max_tokens, "max_tokens"))
         if self.rule is not None and self.rule.greedy and self.shaping.sampling is not None:
             raise ValueError("rule: greedy match ignores sampling; omit the rule, or the sampling")
         if self.rule is not None and not self.rule.greedy and self.shaping.sampling is None:
@@ -447,9 +447,9 @@ def _with_defaults(request: Request, options: Options) -> Request:
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:
-    ids = np.asarray(prompt)
-    if ids.dtype.kind not in "iu" or ids.ndim != 1 or not len(ids):
-        raise TypeError(f"prompt {index}: expected integers of shape [m], m >= 1, got {ids.dtype} {list(ids.shape)}")
+    ids = text_ids(prompt, f"prompt {index}")
+    if not len(ids):
+        raise TypeError(f"prompt {index}: expected integers of shape [m], m >= 1, got none")
     if ids.min() < 0 or ids.max() >= vocab_size:
         raise ValueError(
             f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; "

@@ -16,9 +16,10 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.lattice.checked import positive
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import State, Structure
-from rescore.lattice.tree import token_ids
+from rescore.lattice.tree import text_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,12 +111,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            check_max_tokens(self.max_tokens)
-
-
-def check_max_tokens(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"max_tokens: expected a positive integer, got {value!r}")
+            object.__setattr__(self, "max_tokens", positive(self.max_tokens, "max_tokens"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -226,7 +222,7 @@ class ActiveRequest:
             self.shaping = replace(self.shaping, processors=(self.bounded, *self.shaping.processors, self.some_left))
         self.prediction: NDArray[np.int32] | None = None
         if request.prediction is not None:
-            self.prediction = token_ids(request.prediction, f"request {index}: prediction", target.vocab_size)
+            self.prediction = text_ids(request.prediction, f"request {index}: prediction", target.vocab_size)
         if self.memory is not None:
             self.memory.check(target.vocab_size)
         self.finish: Finish | None = None

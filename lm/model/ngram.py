@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,21 @@ class NGram:
             **self.compact.sections, order=self.order, vocab_size=self.vocab_size, next_bits=self.compact.next_bits
         )
         object.__setattr__(self, "core", core)
+
+    def __reduce__(self) -> tuple[Callable[[], NGram], tuple[()]]:
+        """Pickles hold the automaton, also one that is mapped from a file."""
+        made = partial(
+            NGram,
+            compact=self.compact,
+            order=self.order,
+            vocab_size=self.vocab_size,
+            words=self.words,
+            metadata=self.metadata,
+        )
+        return made, ()
+
+    def __deepcopy__(self, memo: object) -> NGram:
+        return self  # nothing of it changes
 
     @property
     def end_of_text(self) -> int | None:

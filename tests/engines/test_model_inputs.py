@@ -135,7 +135,7 @@ CHANGES = {
     "one logit, -inf": (partial(favouring, -torch.inf), ["logits"]),
     "one id, of the instance": (of_instance(lambda model: Reads8As9(model.forward)), [V]),
     "one id, of the class": (of_class, [V]),
-    "embeddings": (of_instance(of_embeddings), [V]),
+    "embeddings": (of_instance(of_embeddings), ["logits"]),
     "past the decoder": (past_the_decoder, [V]),
 }
 

@@ -21,7 +21,7 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes
+from rescore.decode.draft.tree_drafter import TreeDrafter, checked_nodes
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
@@ -39,8 +39,9 @@ from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.checked import integer
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import token_ids
+from rescore.lattice.tree import text_ids
 from rescore.lm.model.formats import is_model_file, load
 from rescore.lm.model.ngram import NGram
 
@@ -115,10 +116,9 @@ class Drafting:
         if memory is not None and (is_drafter or rescorer is not None):
             what = "a rescorer" if rescorer is not None else type(source).__name__
             raise ValueError(f"memory: expected neither a drafter nor a rescorer, got {what}; leave it out")
-        if nodes is not None:
-            check_nodes(nodes)
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
-        self.nodes, self.top_k, self.rule, self.structure = nodes, top_k, rule, structure
+        self.nodes = None if nodes is None else checked_nodes(nodes)
+        self.top_k, self.rule, self.structure = top_k, rule, structure
         self.prediction, self.tokenizer = prediction, tokenizer
         self._begin()
 
@@ -209,18 +209,19 @@ class Drafting:
 
     def _predictions(self, call: GenerateCall) -> Sequence[NDArray[np.int32] | None]:
         """The ids of the prediction of every row."""
-        several = isinstance(self.prediction, list) and not all(isinstance(one, int) for one in self.prediction)
+        given = self.prediction
+        several = given is not None and not isinstance(given, str) and not _is_text(given)
         return [self._ids(one) for one in _for_rows("prediction", self.prediction, several, call.batch)]
 
     def _ids(self, prediction: Prediction | None) -> NDArray[np.int32] | None:
         if not isinstance(prediction, str):
-            return None if prediction is None else token_ids(prediction, "prediction")
+            return None if prediction is None else text_ids(prediction, "prediction")
         if self.tokenizer is None:
             raise ValueError("prediction: expected a tokenizer for a string, got none; give Drafting tokenizer=")
         encoded = (self.tokenizer if callable(self.tokenizer) else self.tokenizer.encode)(
             prediction, add_special_tokens=False
         )
-        return token_ids(encoded["input_ids"] if callable(self.tokenizer) else encoded.ids, "prediction")
+        return text_ids(encoded["input_ids"] if callable(self.tokenizer) else encoded.ids, "prediction")
 
     def summary(self) -> Explanation:
         """What drafts brought in the last call: print it, or read its figures (`totals`, `payoff`).
@@ -286,6 +287,13 @@ class Drafting:
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
+
+
+def _is_text(prediction: Any) -> bool:
+    """Whether ids are those of one text, [n] or [1, n], rather than one text or None for each row."""
+    if hasattr(prediction, "ndim"):
+        return prediction.ndim < 2 or len(prediction) == 1
+    return all(integer(one) is not None for one in prediction)
 
 
 def _for_rows(name: str, given: Any, several: bool, batch: int) -> Sequence[Any]:
