@@ -32,7 +32,8 @@ Prompts = list[list[int]]
 Calls = Iterable[tuple[Prompts, Parameters]]
 
 LEVEL = 1e-4
-DRAWN = 6  # tokens of a drawn text
+DRAWN = 6  # tokens of a drawn text of which the joint law is compared
+WHOLE = 4  # of so many drawn texts, one is as long as greedy ones, and compared token by token
 INSIDE = 8  # texts are made to end after up to so many tokens, so that some ends lie inside a draft
 
 
@@ -101,6 +102,8 @@ def conforms(
     text_of    ids -> text; without it stop strings are not tried
     structure  bounds texts, which `end_token` ends; without one, random sets of ids take turns
     lacks      features that the decoder does not have (`FEATURES`), which are not tried; default: its attribute `lacks`
+    max_new_tokens  of greedy texts, and of some drawn ones; more than two drafts of the decoder, or the token after a
+               wholly accepted draft is hardly ever tried
     samples    texts of each law, of both prompts together
     batch      requests of a call that draws
     tie        difference of logits up to which an exchange is a near tie; for 16-bit models two roundings of a logit
@@ -270,22 +273,35 @@ class _Run:
     def pair(self) -> Prompts:
         return [self.prompts[0], self.prompts[-1]]
 
-    def draw(self, parameters: Parameters) -> tuple[list[Text], list[Text]]:
+    def draw(self, count: int, parameters: Parameters) -> tuple[list[Text], list[Text]]:
         """Texts of the pair of prompts, which take turns in batches."""
         texts: list[Text] = []
         rows = self.pair * max(1, self.batch // 2)
-        while len(texts) < self.samples:
+        while len(texts) < count:
             self.seed += len(rows)
             seeds = tuple(range(self.seed, self.seed + len(rows)))
             texts += [tuple(text) for text in self.ask(rows, replace(parameters, seeds=seeds))]
         return texts[::2], texts[1::2]
 
     def law(self, **changed: Any) -> Found:
-        parameters = replace(self.base, **{"max_new_tokens": DRAWN, "temperature": 0.6, **changed})
-        texts = self.draw(parameters)
+        """The joint law of the first tokens, and the law of every token of longer texts, whose drafts are accepted
+        wholly at times.
+        """
+        parameters = replace(self.base, **{"temperature": 0.6, **changed})
+        first = replace(parameters, max_new_tokens=min(DRAWN, parameters.max_new_tokens))
+        texts = self.draw(self.samples, first)
         self.drawn += texts
-        found = [self.judge.compare(prompt, own, parameters) for prompt, own in zip(self.pair, texts)]
-        return _statistical([one[:2] for one in found], max(found)[2])
+        found = [self.judge.compare(prompt, own, first) for prompt, own in zip(self.pair, texts)]
+        joint = _statistical([one[:2] for one in found], max(found)[2], tests=2)
+        if joint[0] is Status.FAILED or parameters.max_new_tokens <= DRAWN:
+            return joint
+        whole = self.draw(self.samples // WHOLE, parameters)
+        places = [self.judge.by_position(prompt, own, parameters) for prompt, own in zip(self.pair, whole)]
+        tests = [(upper_tail(*one), at, one) for own in places for at, one in enumerate(own)]
+        p, at, worst = min(tests, default=(1.0, 0, (0.0, 0)))
+        if p * 2 * len(tests) >= LEVEL / STATISTICAL:
+            return joint
+        return _statistical([worst], f"token {at + 1} of {len(whole[0])} texts", tests=2 * len(tests))
 
     def bounded_law(self) -> Found:
         return self.law(**self.bounds) if self.bounds else NO_STRUCTURE
@@ -329,12 +345,14 @@ def _short(prompt: list[int]) -> str:
     return str(prompt) if len(prompt) <= 6 else f"[.., {str(prompt[-6:])[1:]}"
 
 
-def _statistical(parts: list[tuple[float, int]], what: str) -> Found:
+def _statistical(parts: list[tuple[float, int]], what: str, tests: int = 1) -> Found:
+    """tests: how many share the level of the check (Bonferroni)."""
     g, freedom = (sum(one) for one in zip(*parts))
     p = upper_tail(g, freedom)
     if not freedom:
         return Status.NOT_TRIED, "expected texts of some variety, got one of nearly all the mass"
-    return Status.PASSED if p >= LEVEL / STATISTICAL else Status.FAILED, f"G {g:.1f} of {freedom}, p {p:.2g}; {what}"
+    status = Status.PASSED if p * tests >= LEVEL / STATISTICAL else Status.FAILED
+    return status, f"G {g:.1f} of {freedom}, p {p:.2g}; {what}"
 
 
 NO_STRUCTURE = Status.NOT_TRIED, "expected a structure and its end token"

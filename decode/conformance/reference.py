@@ -17,6 +17,7 @@ Logits = Callable[[list[int]], NDArray[np.floating]]
 """ids [n] -> logits [n, V], row i after ids[: i + 1]."""
 
 LEAST = 10  # expected counts of a cell; cells that expect less are taken together
+BINS = 8  # of a token's rank
 
 Text = tuple[int, ...]
 
@@ -99,13 +100,31 @@ class Model:
         what = f"{[*names[worst]]} {seen[worst]} times of {len(texts)}, expected {means[worst]:.1f}"
         return *g_statistic(*pooled(seen, means)), what
 
+    def by_position(self, prompt: list[int], texts: list[Text], parameters: Parameters) -> list[tuple[float, int]]:
+        """G and degrees of freedom of each token's law after the text before it.
+
+        Under it the rank of a token, as the mass of all that are more probable and a random part of its own, is uniform
+        (the randomised probability integral transform).
+        """
+        ranks: list[list[float]] = [[] for _ in range(parameters.max_new_tokens)]
+        parts, law_of = np.random.default_rng(0), _sampling(parameters).distribution
+        for text in texts:
+            for at, row in enumerate(self.scores(prompt, text, parameters)[: len(text)]):
+                law = law_of(row)
+                own = law[text[at]]
+                if not own:
+                    return [(math.inf, 1)]
+                ties = (law == own) & (np.arange(len(law)) < text[at])
+                ranks[at].append(law[law > own].sum() + law[ties].sum() + own * parts.random())
+        return [_of_uniform(found) for found in ranks]
+
     def _law(
         self, prompt: list[int], parameters: Parameters, count: int
     ) -> tuple[dict[Text, float], dict[Text, NDArray[np.float64]]]:
         """Expected counts of complete texts, and of texts that go on otherwise after a prefix: a text belongs to its
         longest prefix here. Texts of less than `LEAST` are not told apart. Also the next token's law at each prefix.
         """
-        sampling = Sampling(temperature=parameters.temperature, top_k=parameters.top_k, top_p=parameters.top_p)
+        sampling = _sampling(parameters)
         masses: dict[Text, float] = {}
         laws: dict[Text, NDArray[np.float64]] = {}
         open_: list[tuple[Text, float]] = [((), float(count))]
@@ -132,6 +151,19 @@ class Model:
             return False
 
 
+def _sampling(parameters: Parameters) -> Sampling:
+    return Sampling(temperature=parameters.temperature, top_k=parameters.top_k, top_p=parameters.top_p)
+
+
+def _of_uniform(numbers: list[float]) -> tuple[float, int]:
+    """G and degrees of freedom of numbers in [0, 1) in equal bins."""
+    bins = min(BINS, len(numbers) // LEAST)
+    if bins < 2:
+        return 0.0, 0
+    counts, _ = np.histogram(np.clip(numbers, 0, 1), bins, (0, 1))
+    return g_statistic(counts, np.full(bins, len(numbers) / bins))
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """A decoder without drafts as the reference, where no logits can be had.
@@ -146,9 +178,18 @@ class Plain:
         yield from first_mismatch(expected, text)
 
     def compare(self, prompt: list[int], texts: list[Text], parameters: Parameters) -> tuple[float, int, str]:
-        seeds = range(2**32, 2**32 + len(texts))
-        own = [tuple(self.decode([prompt], replace(parameters, seeds=(seed,)))[0]) for seed in seeds]
+        own = self._drawn(prompt, len(texts), parameters)
         return *same_law(texts, own), f"{len(set(texts))} texts, {len(set(own))} without drafts"
+
+    def by_position(self, prompt: list[int], texts: list[Text], parameters: Parameters) -> list[tuple[float, int]]:
+        """G and degrees of freedom of each token's law together with the token before it."""
+        both = texts, self._drawn(prompt, len(texts), parameters)
+        sizes = range(1, parameters.max_new_tokens + 1)
+        return [same_law(*([text[max(0, size - 2) : size] for text in part] for part in both)) for size in sizes]
+
+    def _drawn(self, prompt: list[int], count: int, parameters: Parameters) -> list[Text]:
+        seeds = range(2**32, 2**32 + count)
+        return [tuple(self.decode([prompt], replace(parameters, seeds=(seed,)))[0]) for seed in seeds]
 
 
 def g_statistic(observed: ArrayLike, expected: ArrayLike) -> tuple[float, int]:

@@ -54,6 +54,16 @@ def test_planted_faults_are_found(fault):
     assert str(report).startswith("does NOT conform:") and FAULTS[fault] in str(report)
 
 
+@pytest.mark.parametrize("plain, samples", [(False, 2000), pytest.param(True, 16000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["", "the most probable token after a draft"])
+def test_the_token_after_a_long_draft_is_tried(fault, plain, samples):
+    """Drafts of nine good tokens. Between two samples, whose laws are unknown, it takes more texts."""
+    model = Tables(1)
+    decode = Speculative(model, Tables(1001, near=model, weight=0.1), fault, depth=9)
+    report = held(decode, Plain(decoder(1).plainly) if plain else None, lacks=FEATURES - {"sampling"}, samples=samples)
+    assert report["law"].status is (FAILED if fault else PASSED), str(report)
+
+
 @pytest.mark.parametrize("fault", ["", *STATISTICAL, "end token ignored inside a draft"])
 def test_a_decoder_without_drafts_is_a_reference_too(fault):
     """A structure must be given then, since there is no vocabulary to choose one from."""

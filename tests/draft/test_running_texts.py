@@ -224,7 +224,7 @@ np.save(SAVED, np.array([1, 2, 3, END], np.int32))
         (lambda _: memory_of(most=1), ValueError, ["most", "1073741824"]),
         (lambda _: memory_of(shares=()), ValueError, ["shares", "()"]),
         (lambda _: memory_of(shares=((0.0, 1.0, float("nan")),)), ValueError, ["shares"]),
-        (lambda _: memory_of([[1]]), TypeError, ["tokens"]),
+        (lambda _: memory_of([[1], [2]]), TypeError, ["tokens"]),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, call, error, message):

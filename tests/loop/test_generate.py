@@ -224,7 +224,7 @@ def test_arguments_and_drafts_are_checked():
     refuses(ValueError, lambda: Stopping(strings=("a",)), "stop strings")
     refuses(ValueError, lambda: Stopping(strings=("",), decode=str), "stop strings")
     refuses(ValueError, lambda: generate(TARGET, []), "prompts")
-    refuses(TypeError, lambda: generate(TARGET, [[1], []]), "prompt 1", "[m]", "float64", "[0]")
+    refuses(TypeError, lambda: generate(TARGET, [[1], []]), "prompt 1", "[m]", "[0]")
     refuses(ValueError, lambda: generate(TARGET, [[1, V]]), "prompt 0", V, f"1..{V}")
     long, few = Options(max_tokens=93), Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))
     refuses(ValueError, lambda: generate(TARGET, PROMPTS[:1], None, long), "request 0", "4", "max_tokens", "93", "96")

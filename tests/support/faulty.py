@@ -24,17 +24,18 @@ FAULTS = {  # and the check that must find it
     "stop string over a draft's border": "stop strings",
     "grammar on the first node alone": "structure",
     "a batch effect": "padding",
+    "the most probable token after a draft": "law",
 }
 
 
 class Tables:
     """A language model whose logits depend on the last two tokens and, through a sum, on all that it has read."""
 
-    def __init__(self, seed: int, near: Tables | None = None):
+    def __init__(self, seed: int, near: Tables | None = None, weight: float = 0.6):
         rng = np.random.default_rng(seed)
         self.parts = [rng.normal(size=(size, V)) for size in (V, V, 11)]
         if near:
-            self.parts = [0.6 * own + other for own, other in zip(self.parts, near.parts)]
+            self.parts = [weight * own + other for own, other in zip(self.parts, near.parts)]
 
     def row(self, read: Sequence[int]) -> np.ndarray:
         last, before, every = self.parts
@@ -73,6 +74,7 @@ class Speculative:
     model: Tables
     drafter: Tables
     fault: str = ""
+    depth: int = DEPTH
 
     def __call__(self, prompts: list[list[int]], parameters: Parameters) -> list[list[int]]:
         seeds = parameters.seeds or (0,) * len(prompts)
@@ -125,7 +127,7 @@ class Speculative:
         """Accepted tokens, those rejected after them, and the distribution of the token between."""
         branches = [[int(x)] for x in np.argsort(-self.drafter.row(row.cache))[:2]]
         for branch in branches:
-            while len(branch) < DEPTH:
+            while len(branch) < self.depth:
                 branch.append(int(self.law(self.drafter, row, branch, parameters).argmax()))
         accepted: list[int] = []
         while True:
@@ -139,14 +141,15 @@ class Speculative:
     def verify_chain(self, row: Row, parameters: Parameters) -> tuple[list[int], list[int], np.ndarray]:
         draft: list[int] = []
         told = replace(parameters, temperature=1.0) if self.fault == "q of another temperature" else parameters
-        for _ in range(DEPTH):
+        for _ in range(self.depth):
             draft.append(row.draw(self.law(self.drafter, row, draft, parameters)))
         for n, x in enumerate(draft):
             p = self.law(self.model, row, draft[:n], parameters)
             q = self.law(self.drafter, row, draft[:n], told)
             if row.random.random() * q[x] >= p[x]:
                 return draft[:n], [x], np.maximum(p - q, 0)
-        return draft, [], self.law(self.model, row, draft, parameters)
+        p = self.law(self.model, row, draft, parameters)
+        return draft, [], np.eye(V)[p.argmax()] if self.fault == "the most probable token after a draft" else p
 
     def commit(self, row: Row, accepted: list[int], rejected: list[int], bonus: int, parameters: Parameters) -> None:
         kept = rejected if self.fault == "cache off by one after a rejection" else []

@@ -172,7 +172,8 @@ def _is_nothing(model: Any, name: str, value: Any) -> bool:
     """
     if isinstance(value, Mapping):
         return all(part is None for part in value.values())
-    marks = name == "mm_token_type_ids" or name == "token_type_ids" and len(getattr(model, "input_modalities", ())) > 1
+    kinds = getattr(model, "input_modalities", ())  # a string where it is text alone
+    marks = name == "mm_token_type_ids" or name == "token_type_ids" and not isinstance(kinds, str) and len(kinds) > 1
     return value is None or marks and torch.is_tensor(value) and not value.any()
 
 
