@@ -139,13 +139,14 @@ def read_object(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, l
 
 
 def parse_object(text: bytes | str, where: object, *, lenient: bool = False) -> dict[str, Any]:
-    """Returns the object of a JSON text in UTF-8. ValueError names `where` if it is none.
+    """Returns the object of a JSON text, bytes in UTF-8, UTF-16 or UTF-32. ValueError names `where` if it is none.
 
     lenient: also NaN, infinities, and keys that occur twice, of which the last counts, as other programs accept them.
     """
     strict: dict[str, Any] = {"object_pairs_hook": _once, "parse_constant": _finite, "parse_float": _finite}
     try:
-        value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, **({} if lenient else strict))
+        text = text.decode(json.detect_encoding(text)) if isinstance(text, bytes) else text
+        value = json.loads(text, **({} if lenient else strict))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: expected JSON, got text that does not parse: {error}") from None
     if not isinstance(value, dict):

@@ -64,7 +64,7 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
 
     prompts: Path = option(
         "FILE|DUMP",
-        "JSON lines with prompt, text or messages, or Spec-Bench's files, also .gz; or a dump with prompts",
+        "JSON lines with prompt, text or messages, or Spec-Bench's files, also packed; or a dump with prompts",
         Path,
         required=True,
     )
