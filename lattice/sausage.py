@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.short_repr import picture, short_repr
-from rescore.lattice.top import are_probabilities, top_of_logits
+from rescore.lattice.top import slot_of_probabilities, top_of_logits
 
 MAX_SLOTS = 32
 MAX_WIDTH = 64
@@ -81,8 +81,7 @@ class Sausage:
             "is infinite: expected a finite log-probability; mark a missing candidate with id -1",
             logp,
         )
-        if are_probabilities(np.where(padding, 0, logp)[~padding.all(axis=-1)]):
-            raise ValueError("logp: expected log-probabilities, got probabilities that sum to 1; take their logarithm")
+        _refuse_probabilities(logp, padding)
         cost = np.where(padding, np.inf, -logp.astype(np.float64))
         _refuse(np.isfinite(cost) & (abs(cost) > MAX_COST), "logp", f"is beyond {MAX_COST:g} nats", logp)
         cost = cost.astype(np.float32)
@@ -206,6 +205,18 @@ def check_shapes(ids: Any, cost: Any) -> None:
         raise ValueError(f"cost: expected the shape of ids, {list(ids.shape)}, got {list(cost.shape)}")
     _limit("slots T", ids.shape[-2], MAX_SLOTS)
     _limit("candidates K", ids.shape[-1], MAX_WIDTH)
+
+
+def _refuse_probabilities(logp: NDArray, padding: NDArray[np.bool_]) -> None:
+    if logp.ndim < 2 or not logp.size:
+        return
+    values = np.where(padding, 0, logp)
+    values[..., 0] += padding.all(axis=-1)  # an empty slot says nothing
+    if (slot := slot_of_probabilities(values.reshape(-1, *values.shape[-2:]))) is not None:
+        raise ValueError(
+            f"logp[.., {slot}, :], head {slot + 1}: expected log-probabilities, got probabilities that sum to 1; take "
+            "their logarithm"
+        )
 
 
 def _check_padding(ids: NDArray, cost: NDArray) -> None:

@@ -153,6 +153,24 @@ def test_probabilities_are_no_logits(dtype):
         Sausage.from_topk(np.tile(np.arange(3), (len(fine), 1)), fine.astype(dtype))
 
 
+@pytest.mark.parametrize("slots", [[1], [2], [0, 2], [1, 2]])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_probabilities_of_some_heads_are_no_logits(monkeypatch, slots, rows):
+    """Such as those of extra heads that apply softmax themselves; in any block of rows."""
+    logits = np.random.default_rng(2).normal(0, 3, (rows, 3, 50)).astype(np.float32)
+    wrong = logits.copy()
+    wrong[:, slots] = np.exp(logits[:, slots]) / np.exp(logits[:, slots]).sum(-1, keepdims=True)
+    with refused(ValueError, f"[.., {slots[0]}, :]", f"head {slots[0] + 1}", "probabilities"):
+        Sausage.from_logits(wrong, 4)
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 4 * 3 * 50 * 8)
+    with refused(ValueError, f"head {slots[0] + 1}", "probabilities"):
+        Sausage.from_logits(np.concatenate([*[logits] * 8, *[wrong] * 8]), 4)
+    Sausage.from_logits(logits, 4)
+    one_hot = logits.copy()
+    one_hot[:, slots] = np.eye(50)[: len(slots)]
+    Sausage.from_logits(one_hot, 4)
+
+
 def slow_length(sausage: Sausage, truth: list[int], k: int) -> int:
     length = 0
     for slot, token in zip(sausage.ids.tolist(), truth):
