@@ -30,7 +30,16 @@ from msgspec import structs
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, refuse_others, sync, work_beside
+from rescore.lattice.atomic import (
+    LOCK,
+    atomic_file,
+    difference,
+    followed,
+    lock_folder,
+    refuse_others,
+    sync,
+    work_beside,
+)
 from rescore.lattice.checked import read_errors_of
 from rescore.lattice.dump import FILE_NAME, Dump, DumpHeader, ShardInfo, TaskInfo, read_header
 from rescore.lattice.dump_block import DumpBlock, is_loop
@@ -58,7 +67,7 @@ class DumpWriter:
     def __init__(
         self, path: str | Path, header: DumpHeader, *, logp_dtype: Any = np.float16, shard_bytes: int = SHARD_BYTES
     ) -> None:
-        self.path = Path(path)
+        self.path = followed(path)
         self.header = header
         self.logp_dtype = np.dtype(logp_dtype)
         if self.logp_dtype not in (np.dtype("float16"), np.dtype("float32")):

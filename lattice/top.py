@@ -64,6 +64,7 @@ def slot_of_probabilities(rows: NDArray[np.floating]) -> int | None:
 def _blocks(logits: Any, slots: int, name: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yields the first row of each block and its contiguous rows, those of whole lattices."""
     rows, vocab_size = logits.shape
+    slots = max(slots, 1)
     size = slots * max(1, BLOCK_BYTES // (4 * vocab_size * slots))
     for start in range(0, rows, size):
         yield start, _as_float(logits[start : start + size], name)

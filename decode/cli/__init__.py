@@ -231,8 +231,17 @@ def _drop_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def _has_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
+
+
 def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
+        text = "the current folder was deleted; change to another"
+    elif isinstance(error, OSError) and error.strerror:
         text = (
             f"{os.fsdecode(error.filename)}: {error.strerror}"
             if error.filename

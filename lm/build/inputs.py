@@ -311,7 +311,10 @@ def open_parquet(path: Path) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file:
+        with (
+            open(path, "rb") as stream,  # pyarrow opens no names that are not UTF-8
+            pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file,
+        ):
             yield file
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
