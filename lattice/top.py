@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import numbers, whole
 
 BLOCK_BYTES = 16 << 20  # float32 logits processed at a time; temporaries take a few times this
 SUM_ERROR = 1e-2  # of probabilities in half precision
@@ -24,11 +25,12 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
     """
     logits = logits.detach() if hasattr(logits, "detach") else logits
     if not hasattr(logits, "shape"):
-        logits = np.asarray(logits)
+        logits = numbers(logits, name, "f")
     shape = tuple(int(size) for size in logits.shape)
     if len(shape) < 2:
         raise ValueError(f"{name}: expected shape [..., T, V], got {list(shape)}")
     vocab_size = shape[-1]
+    k = whole(k, "k")
     if not 1 <= k <= min(vocab_size, _core.MAX_TOP):
         raise ValueError(f"{name}: expected k in 1..V = {vocab_size}, at most {_core.MAX_TOP}, got {k}")
     rows = int(np.prod(shape[:-1]))

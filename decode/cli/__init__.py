@@ -231,15 +231,8 @@ def _drop_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _has_folder() -> bool:
-    try:
-        return bool(os.getcwd())
-    except FileNotFoundError:
-        return False
-
-
 def _one_line(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
+    if isinstance(error, FileNotFoundError) and not error.filename and not os.stat(os.curdir).st_nlink:
         text = "the current folder was deleted; change to another"
     elif isinstance(error, OSError) and error.strerror:
         text = (

@@ -34,8 +34,6 @@ from rescore.lm.model.grams import MAX_VOCABULARY, TOKEN_BITS, Grams, pack
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
 
-MARKS = ("bos", "eos", "end_of_text")  # metadata that are ids
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
@@ -157,7 +155,8 @@ def _has_own_words(model: NGram) -> bool:
 def _over_words(model: NGram, words: Sequence[str], end: str | None = None) -> NGram:
     """The model over the ids of more words. end: what its <s> and </s> become."""
     tables, number = model.to_tables(), {word: i for i, word in enumerate(words)}
-    marks = {name: token for name in MARKS if (token := model._special(name)) is not None}
+    special = (("bos", tables.bos), ("eos", tables.eos), ("end_of_text", model.end_of_text))
+    marks = {name: token for name, token in special if token is not None}
     ids = np.array([number.get(word, -1) for word in model.words or ()])
     if end is not None:
         ids[[*marks.values()]] = number[end]
@@ -171,7 +170,7 @@ def _over_words(model: NGram, words: Sequence[str], end: str | None = None) -> N
             rows[0], cost[0], *backoff[:1] = (np.delete(own, bos, axis=0) for own in (rows[0], cost[0], *backoff[:1]))
         marks = {"end_of_text": number[end]}
     made = Tables.from_rows(rows, cost, backoff, vocab_size=len(words), unseen_cost=NEVER)
-    metadata = {name: value for name, value in tables.metadata.items() if name not in MARKS}
+    metadata = {name: value for name, value in tables.metadata.items() if name not in dict(special)}
     return NGram.from_tables(made, words=words, metadata={**metadata, **marks})
 
 

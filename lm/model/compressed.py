@@ -4,7 +4,6 @@ lines.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import errno
 import io
@@ -13,7 +12,8 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from bz2 import BZ2Decompressor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,17 +39,14 @@ MAGICS = {
 SHORTEST = 14  # bytes of a compressed file
 BOMB_BYTES = 64 << 20
 MOSTLY, SOME = 0.75, 0.02  # shares of bytes
-STREAMS: dict[str, Callable[[], Any]] = {
-    "gzip": partial(zlib.decompressobj, zlib.MAX_WBITS | 16),
-    "bzip2": bz2.BZ2Decompressor,
+GZIP = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
+STREAM: dict[str, Any] = {
+    "gzip": partial(zlib.decompressobj, 31),
+    "bzip2": BZ2Decompressor,
     "xz": lzma.LZMADecompressor,
 }
-MARKS = {  # that of UTF-16 begins that of UTF-32
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+# That of UTF-16 begins that of UTF-32.
+MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
 class Damaged(ValueError):
@@ -70,7 +67,7 @@ def open_text(path: str | os.PathLike[str], most_times: int | None = None) -> It
     try:
         with open_bytes(path) as file:
             packing = packing_of(file.peek(SAMPLE)[:SAMPLE], PACKINGS.get(Path(path).suffix))
-            text = _stream(_bounded(unpacked(file, packing), file, most_times)) if packing else file
+            text = _stream(unpacked(file, packing, most_times)) if packing else file
             encoding = encoding_of(text.peek(SAMPLE)[:SAMPLE])
             yield _stream(_in_utf8(text, encoding)) if encoding else text
     except Damaged as error:
@@ -98,17 +95,16 @@ def encoding_of(begin: bytes) -> str | None:
 
     By a byte-order mark; else by the zeros and other small bytes of characters of most alphabets, every other byte.
     """
-    if marked := next((name for mark, name in MARKS.items() if begin.startswith(mark)), None):
+    if marked := next((name for mark, name in MARKS if begin.startswith(mark)), None):
         return marked
     columns = np.frombuffer(begin[: len(begin) & ~3], np.uint8).reshape(-1, 4)
     if not len(columns) or (columns != 0).all():
         return None
     zero, small = (columns == 0).mean(axis=0), (columns < 32).mean(axis=0)
-    for order, high in (("le", [3, 2]), ("be", [0, 1])):
-        if zero[high[0]] == 1 and zero[high[1]] > MOSTLY:
+    for order, high in (("le", [3, 1, 2]), ("be", [0, 2, 1])):
+        if zero[high[0]] == 1 and zero[high[2]] > MOSTLY:
             return f"utf-32-{order}"
-    for order, high in (("le", [1, 3]), ("be", [0, 2])):
-        if small[high].min() > MOSTLY and zero[high].mean() > SOME:
+        if small[high[:2]].min() > MOSTLY and zero[high[:2]].mean() > SOME:
             return f"utf-16-{order}"
     return None
 
@@ -121,14 +117,21 @@ def _is_text(begin: bytes) -> bool:
     return True
 
 
-def unpacked(file: io.BufferedReader, packing: str) -> Iterator[bytes]:
+def unpacked(file: io.BufferedReader, packing: str, most_times: int | None = None) -> Iterator[bytes]:
     """Yields the content of a compressed file: of all its streams, members or frames. Damaged if something else
-    follows, or a checksum does not match.
+    follows, a checksum does not match, or it expands more than `open_text` allows.
     """
+    size = 0
     try:
         if not file.peek(1):
             raise EOFError
-        yield from _frames(file) if packing == "zstd" else _streams(file, packing)
+        for block in _frames(file) if packing == "zstd" else _streams(file, packing):
+            size += len(block)
+            if most_times and size > BOMB_BYTES and file.seekable() and size > most_times * file.tell():
+                raise Damaged(
+                    f"expected {packing} data that expand at most {most_times} times; if it is right, unpack it"
+                )
+            yield block
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise Damaged.of(packing, error) from None
     except OSError as error:
@@ -139,14 +142,14 @@ def unpacked(file: io.BufferedReader, packing: str) -> Iterator[bytes]:
 
 def _streams(file: BinaryIO, packing: str) -> Iterator[bytes]:
     """Python's own readers take damage behind the first stream of xz and bzip2 for the end."""
-    stream, rest, padding = STREAMS[packing](), b"", 0
+    stream, rest, padding = STREAM[packing](), b"", 0
     while block := rest or file.read(STEP):
         rest = b""
         if stream.eof:
             padding += len(block) - len(block := block.lstrip(b"\0"))
             if not block:
                 continue
-            stream = STREAMS[packing]()
+            stream = STREAM[packing]()
         yield stream.decompress(block)
         rest = stream.unused_data
     if not stream.eof:
@@ -160,18 +163,6 @@ def _frames(file: BinaryIO) -> Iterator[bytes]:
         import pyarrow
 
     yield from iter(partial(pyarrow.input_stream(file, compression="zstd").read, BLOCK), b"")
-
-
-def _bounded(blocks: Iterator[bytes], file: BinaryIO, most_times: int | None) -> Iterator[bytes]:
-    size = 0
-    for block in blocks:
-        size += len(block)
-        if most_times and size > BOMB_BYTES and file.seekable() and size > most_times * file.tell():
-            raise Damaged(
-                f"expected compressed data that expand at most {most_times} times, got more; if the file is right, "
-                "unpack it"
-            )
-        yield block
 
 
 def _in_utf8(text: BinaryIO, encoding: str) -> Iterator[bytes]:

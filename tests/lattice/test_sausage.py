@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import forms
 from support.paths import ROOT
 from support.refusals import refused, refuses
 
@@ -169,6 +170,25 @@ def test_probabilities_of_some_heads_are_no_logits(monkeypatch, slots, rows):
     one_hot = logits.copy()
     one_hot[:, slots] = np.eye(50)[: len(slots)]
     Sausage.from_logits(one_hot, 4)
+
+
+@pytest.mark.parametrize("form", forms.FLOATS)
+def test_logits_and_logp_in_every_form(form):
+    logits = np.float32(np.random.default_rng(3).integers(-40, 40, (2, 3, 9)) / 4)  # exact in bfloat16
+    made = Sausage.from_logits(forms.FLOATS[form](logits), np.int64(4))
+    np.testing.assert_array_equal(made.ids, Sausage.from_logits(logits, 4).ids)
+    ids = np.argsort(-logits, axis=-1, kind="stable")[..., :4]
+    logp = -np.sort(-logits, axis=-1)[..., :4]
+    for change in forms.IDS.values():
+        made = Sausage.from_topk(change(ids), forms.FLOATS[form](logp), vocab_size=np.int64(9))
+        np.testing.assert_array_equal(made.cost, -logp)
+
+
+@pytest.mark.parametrize("wrong", [None, "abc", [[[1.0]], [[1.0, 2.0]]], [[["a"]]]], ids=str)
+def test_what_is_no_array_is_named(wrong):
+    refuses((TypeError, ValueError), lambda: Sausage.from_logits(wrong, 1), "logits: expected", "got")
+    refuses((TypeError, ValueError), lambda: Sausage.from_topk([[1]], wrong), "logp: expected", "got")
+    refuses((TypeError, ValueError), lambda: Sausage.from_topk(wrong, [[-1.0]]), "ids: expected", "got")
 
 
 def slow_length(sausage: Sausage, truth: list[int], k: int) -> int:
