@@ -20,7 +20,7 @@ def os_errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:
             error.filename = os.fspath(path)
         raise
 
@@ -48,14 +48,34 @@ def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
 
 
+def followed(path: str | os.PathLike[str]) -> Path:
+    """The target of a symbolic link, which need not exist; any other path as it is."""
+    return Path(os.path.realpath(path) if os.path.islink(path) else path)
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Makes a folder and those above it where they are missing, at the targets of symbolic links."""
+    os.makedirs(os.path.realpath(path), exist_ok=True)
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe or device, which must be written to in place."""
+    return path.exists() and not path.is_file()
+
+
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write, renamed to `path` when the block ends and removed if it fails.
 
-    Missing folders are created. After the block the file survives a power loss.
+    Missing folders are created; a symbolic link stays, and its target is written. After the block the file survives a
+    power loss. Pipes and devices are written in place.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = followed(path)
+    if is_special(target):
+        with os_errors_of(path), open(path, "wb") as file:
+            yield file
+        return
+    make_folder(target.parent)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with os_errors_of(target), open(temporary, "xb") as file:
@@ -75,7 +95,8 @@ LOCK = "lock"
 
 
 def work_beside(path: Path) -> Path:
-    """Where the unfinished work of the output `path` lies: beside it."""
+    """Where the unfinished work of the output `path` lies: beside it, or beside the target of a symbolic link."""
+    path = followed(path)
     return path.with_name(f"{path.name}.work")
 
 

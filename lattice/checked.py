@@ -1,5 +1,5 @@
-"""Values from strangers: JSON files, read into structs whose annotations are their types and bounds; one kind of error
-for damaged files.
+"""Values from strangers: numbers and arrays in the forms that people have; JSON files, read into structs whose
+annotations are their types and bounds; one kind of error for damaged files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,59 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Meta, structs
+from numpy.typing import NDArray
 
 MOST_BYTES = 64 << 20
+MOST = (1 << 31) - 1
+KINDS = {"iu": "integers", "f": "floating point numbers", "iuf": "numbers"}  # by the kinds of numpy's dtypes
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Kind = TypeVar("_Kind")
+
+
+def numbers(values: Any, name: str, kinds: str = "iu") -> NDArray[Any]:
+    """Returns arrays, lists and tensors, on any device and with gradients or not, as an array; bfloat16 as float32.
+
+    TypeError unless its dtype is of KINDS, or it is empty; ValueError if it is no array at all.
+    """
+    try:
+        array = np.asarray(_on_host(values))
+    except (ValueError, TypeError, RuntimeError):
+        got = f"{type(values).__name__} {values!r:.60}"
+        raise ValueError(f"{name}: expected {KINDS[kinds]} in rows of equal length, got {got}; pad the rows") from None
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    if array.size and array.dtype.kind not in kinds:
+        raise TypeError(f"{name}: expected {KINDS[kinds]}, got {array.dtype}")
+    return array
+
+
+def _on_host(values: Any) -> Any:
+    """Tensors, also in lists, as numpy arrays, which have no bfloat16."""
+    if isinstance(values, (list, tuple)) and values and (hasattr(values[0], "detach") or type(values[0]) is list):
+        return [_on_host(one) for one in values]
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+
+
+def whole(value: Any, name: str, least: int = -MOST, most: int = MOST) -> int:
+    """Returns an integer, of Python, numpy or torch. TypeError for another value, ValueError for one out of range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {type(value).__name__} {value!r:.60}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name}: expected {least}..{most}, got {number}")
+    return number
+
+
+def real(value: Any, name: str) -> float:
+    """Returns a number, of Python, numpy or torch. TypeError for another value."""
+    if (array := numbers(value, name, "iuf")).ndim:
+        raise TypeError(f"{name}: expected a number, got an array of shape {list(array.shape)}")
+    return float(array)
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,13 +204,14 @@ def read_object(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, *, l
 
 
 def parse_object(text: bytes | str, where: object, *, lenient: bool = False) -> dict[str, Any]:
-    """Returns the object of a JSON text in UTF-8. ValueError names `where` if it is none.
+    """Returns the object of a JSON text, bytes in UTF-8, UTF-16 or UTF-32. ValueError names `where` if it is none.
 
     lenient: also NaN, infinities, and keys that occur twice, of which the last counts, as other programs accept them.
     """
     strict: dict[str, Any] = {"object_pairs_hook": _once, "parse_constant": _finite, "parse_float": _finite}
     try:
-        value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, **({} if lenient else strict))
+        text = text.decode(json.detect_encoding(text)) if isinstance(text, bytes) else text
+        value = json.loads(text, **({} if lenient else strict))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: expected JSON, got text that does not parse: {error}") from None
     if not isinstance(value, dict):

@@ -30,8 +30,17 @@ from msgspec import structs
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, refuse_others, sync, work_beside
-from rescore.lattice.checked import read_errors_of
+from rescore.lattice.atomic import (
+    LOCK,
+    atomic_file,
+    difference,
+    followed,
+    lock_folder,
+    refuse_others,
+    sync,
+    work_beside,
+)
+from rescore.lattice.checked import numbers, read_errors_of
 from rescore.lattice.dump import FILE_NAME, Dump, DumpHeader, ShardInfo, TaskInfo, read_header
 from rescore.lattice.dump_block import DumpBlock, is_loop
 
@@ -58,7 +67,7 @@ class DumpWriter:
     def __init__(
         self, path: str | Path, header: DumpHeader, *, logp_dtype: Any = np.float16, shard_bytes: int = SHARD_BYTES
     ) -> None:
-        self.path = Path(path)
+        self.path = followed(path)
         self.header = header
         self.logp_dtype = np.dtype(logp_dtype)
         if self.logp_dtype not in (np.dtype("float16"), np.dtype("float32")):
@@ -180,8 +189,8 @@ class DumpWriter:
             "tokens": tokens,
             "prompt_tokens": prompt,
             "topk_ids": _shaped("topk_ids", _integers("topk_ids", topk_ids, 3), shape),
-            "topk_logp": _narrowed(_shaped("topk_logp", _not_positive(topk_logp), shape), self.logp_dtype),
-            "entropy": _narrowed(_shaped("entropy", _floats("entropy", entropy), shape[:2]), self.logp_dtype),
+            "topk_logp": _narrowed(_shaped("topk_logp", _not_positive("topk_logp", topk_logp), shape), self.logp_dtype),
+            "entropy": _narrowed(_shaped("entropy", numbers(entropy, "entropy", "f"), shape[:2]), self.logp_dtype),
         }
         if seeds is not None:
             sequence["seeds"] = _shaped("seeds", _seeds(seeds), shape[:1])
@@ -192,7 +201,8 @@ class DumpWriter:
         self._along_prompts = prompt_topk_ids is not None
         if prompt_topk_ids is not None:
             along = len(prompt), header.top_k
-            ids, logp = _integers("prompt_topk_ids", prompt_topk_ids, 2), _not_positive(prompt_topk_logp)
+            ids = _integers("prompt_topk_ids", prompt_topk_ids, 2)
+            logp = _not_positive("prompt_topk_logp", prompt_topk_logp)
             sequence["prompt_topk_ids"] = _shaped("prompt_topk_ids", ids, along)
             sequence["prompt_topk_logp"] = _narrowed(_shaped("prompt_topk_logp", logp, along), self.logp_dtype)
         _block(task, [sequence]).check(header.vocab_size, exact=header.kind == "greedy")
@@ -314,10 +324,10 @@ def _offsets(sequences: list[Sequence], name: str) -> NDArray[np.int64]:
 
 
 def _integers(name: str, array: Any, ndim: int) -> NDArray[np.int32]:
-    array = np.asarray(array)
+    array = numbers(array, name)
     if not array.size and array.ndim == ndim:
         return array.astype(np.int32)
-    if array.dtype.kind not in "iu" or array.ndim != ndim:
+    if array.ndim != ndim:
         raise TypeError(f"{name}: expected {ndim}-dimensional integers, got {array.dtype} {list(array.shape)}")
     if int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int32).max:
         raise ValueError(f"{name}: expected token ids, got {array.min()}..{array.max()}")
@@ -325,21 +335,14 @@ def _integers(name: str, array: Any, ndim: int) -> NDArray[np.int32]:
 
 
 def _seeds(array: Any) -> NDArray[np.uint64]:
-    array = np.asarray(array)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"seeds: expected integers, got {array.dtype}")
+    array = numbers(array, "seeds")
+    if array.size and array.min() < 0:
+        raise ValueError(f"seeds: expected integers of 64 bits from 0, got {array.min()}")
     return array.astype(np.uint64)
 
 
-def _floats(name: str, array: Any) -> NDArray:
-    array = np.asarray(array)
-    if array.dtype.kind != "f":
-        raise TypeError(f"{name}: expected floating point numbers, got {array.dtype}")
-    return array
-
-
-def _not_positive(logp: Any) -> NDArray:
-    logp = _floats("topk_logp", logp)
+def _not_positive(name: str, logp: Any) -> NDArray:
+    logp = numbers(logp, name, "f")
     return np.where((logp > 0) & (logp < POSITIVE_SLACK), np.zeros((), logp.dtype), logp)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rescore.lattice.checked import read_errors_of
 from rescore.lattice.dump import Dump, DumpHeader, _check_offsets
 from rescore.lattice.dump_writer import DumpWriter
-from rescore.lattice.mapped import BFLOAT16, map_tensors, widen
+from rescore.lattice.mapped import BFLOAT16, load_npy, map_tensors, widen
 from rescore.lattice.top import BLOCK_BYTES, top_of_logits
 
 FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT16)
@@ -110,7 +110,7 @@ def open_logits(path: Path) -> Iterator[Logits]:
     """Opens a file of logits: `.npy` and `.safetensors` are mapped, `.npz` is unpacked as it is read."""
     if path.suffix == ".npy":
         with read_errors_of(path, "not a .npy file, or damaged"):
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = load_npy(path)
         yield _mapped(path, array)
     elif path.suffix == ".safetensors":
         tensors = map_tensors(path)
@@ -207,6 +207,8 @@ def _packed(path: Path, stream) -> Logits:
             raise ValueError(f"{path}: rows of an .npz archive are read in order; expected row {done}, got {start}")
         data = _read_exactly(path, stream, (stop - start) * row_bytes)
         done = stop
+        if done == n and stream.read(1):
+            raise ValueError(f"{path}: expected one array of logits, got more data after it")
         return widen(np.frombuffer(data, dtype).reshape(stop - start, h, vocab_size))
 
     return Logits(name=str(path), shape=(n, h, vocab_size), dtype=_name(dtype), read=read)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,10 +88,18 @@ def _array(
     return np.frombuffer(mapped, kind, count, start + begin).reshape(shape)
 
 
+def load_npy(path: str | Path) -> NDArray[Any]:
+    """The array of an .npy file, memory-mapped. ValueError if something follows it, such as a second array."""
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(array, np.memmap) and (more := os.path.getsize(path) - array.offset - array.nbytes):
+        raise ValueError(f"a second array, or {more} other bytes after the first; save one array in a file")
+    return array
+
+
 def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_npy(path)
     except (OSError, MemoryError):
         raise
     # numpy parses headers as Python and raises many kinds of errors. It takes unknown files for pickles, and its

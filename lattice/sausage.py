@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.checked import numbers, whole
 from rescore.lattice.short_repr import picture, short_repr
-from rescore.lattice.top import are_probabilities, top_of_logits
+from rescore.lattice.top import slot_of_probabilities, top_of_logits
 
 MAX_SLOTS = 32
 MAX_WIDTH = 64
@@ -52,7 +54,7 @@ class Sausage:
         logits: float16, float32, float64 or bfloat16, an array or a tensor on any device. Equal logits rank by id.
         Costs are not renormalised over the k. ValueError names a NaN, a +inf, or a -inf among the k best.
         """
-        _limit("k", k, MAX_WIDTH)
+        _limit("k", whole(k, "k"), MAX_WIDTH)
         ids, logp, _ = top_of_logits(logits, k)
         return cls(ids=ids, cost=-logp)
 
@@ -64,14 +66,10 @@ class Sausage:
         logp is ignored. Slots that are out of order are sorted by logp (stable). `logp` may also be raw logits: a
         constant per slot changes no ranking.
         """
-        ids, logp = _host(ids, "ids"), _host(logp, "logp")
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"ids: expected integers, got {ids.dtype}")
-        if logp.dtype.kind != "f":
-            raise TypeError(f"logp: expected floating point numbers, got {logp.dtype}")
+        ids, logp = numbers(ids, "ids"), numbers(logp, "logp", "f")
         if ids.shape != logp.shape:
             raise ValueError(f"logp: expected the shape of ids, {list(ids.shape)}, got {list(logp.shape)}")
-        limit = np.iinfo(np.int32).max if vocab_size is None else vocab_size - 1
+        limit = np.iinfo(np.int32).max if vocab_size is None else whole(vocab_size, "vocab_size", 1) - 1
         _refuse((ids > limit) | (ids < PADDING), "ids", f"is not in 0..{limit} (nor the padding {PADDING})", ids)
         padding = ids == PADDING
         _refuse(np.isnan(logp) & ~padding, "logp", "is NaN: expected a finite log-probability")
@@ -81,8 +79,7 @@ class Sausage:
             "is infinite: expected a finite log-probability; mark a missing candidate with id -1",
             logp,
         )
-        if are_probabilities(np.where(padding, 0, logp)[~padding.all(axis=-1)]):
-            raise ValueError("logp: expected log-probabilities, got probabilities that sum to 1; take their logarithm")
+        _refuse_probabilities(logp, padding)
         cost = np.where(padding, np.inf, -logp.astype(np.float64))
         _refuse(np.isfinite(cost) & (abs(cost) > MAX_COST), "logp", f"is beyond {MAX_COST:g} nats", logp)
         cost = cost.astype(np.float32)
@@ -144,13 +141,13 @@ class Sausage:
 
     def top_k(self, k: int) -> Sausage:
         """The first k candidates of every slot (all if there are fewer)."""
-        if k < 1:
+        if whole(k, "k", most=sys.maxsize) < 1:
             raise ValueError(f"top_k: expected k >= 1, got {k}")
         return unchecked_sausage(self.ids[..., :k], self.cost[..., :k])
 
     def head(self, slots: int) -> Sausage:
         """The first `slots` slots (all if there are fewer)."""
-        if slots < 1:
+        if whole(slots, "slots", most=sys.maxsize) < 1:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
         return unchecked_sausage(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
@@ -176,15 +173,6 @@ def unchecked_sausage(ids: NDArray, cost: NDArray) -> Sausage:
     return sausage
 
 
-def _host(array: Any, name: str) -> NDArray:
-    """An array, or a tensor on any device, as a numpy array; bfloat16 is widened to float32."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-        array = array.float() if str(array.dtype) == "torch.bfloat16" else array
-    array = np.asarray(array)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-
-
 def _limit(name: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise ValueError(f"{name}: expected 1..{most}, got {value}")
@@ -206,6 +194,18 @@ def check_shapes(ids: Any, cost: Any) -> None:
         raise ValueError(f"cost: expected the shape of ids, {list(ids.shape)}, got {list(cost.shape)}")
     _limit("slots T", ids.shape[-2], MAX_SLOTS)
     _limit("candidates K", ids.shape[-1], MAX_WIDTH)
+
+
+def _refuse_probabilities(logp: NDArray, padding: NDArray[np.bool_]) -> None:
+    if logp.ndim < 2 or not logp.size:
+        return
+    values = np.where(padding, 0, logp)
+    values[..., 0] += padding.all(axis=-1)  # an empty slot says nothing
+    if (slot := slot_of_probabilities(values.reshape(-1, *values.shape[-2:]))) is not None:
+        raise ValueError(
+            f"logp[.., {slot}, :], head {slot + 1}: expected log-probabilities, got probabilities that sum to 1; take "
+            "their logarithm"
+        )
 
 
 def _check_padding(ids: NDArray, cost: NDArray) -> None:
@@ -262,9 +262,7 @@ def oracle_by_width(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
 
 def _fit(sausage: Sausage, truth: NDArray) -> NDArray:
     """The truth cut or padded to the slots of the sausage."""
-    truth = np.asarray(truth)
-    if truth.dtype.kind not in "iu":
-        raise TypeError(f"truth: expected integers, got {truth.dtype}")
+    truth = numbers(truth, "truth")
     if truth.shape[:-1] != sausage.ids.shape[:-2] or truth.ndim != sausage.ids.ndim - 1:
         want = "[B, T]" if sausage.is_batch else "[T]"
         raise ValueError(f"truth: expected shape {want} for ids {list(sausage.ids.shape)}, got {list(truth.shape)}")

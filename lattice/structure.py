@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import numbers
 
 
 class Matcher(Protocol):
@@ -150,7 +151,8 @@ class Acceptor:
     """
 
     def __init__(self, arcs: Iterable[tuple[int, int, int]], *, start: int = 0, final: Collection[int]):
-        rows = np.array([*arcs], np.int64).reshape(-1, 3)
+        rows = numbers([*arcs], "arcs").astype(np.int64).reshape(-1, 3)
+        final = numbers([*final], "final").tolist()
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         state, token, to = rows.T
         for wrong in np.flatnonzero((token < 0) | (token > _MOST_TOKEN))[:1]:

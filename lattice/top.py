@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import numbers, whole
 
 BLOCK_BYTES = 16 << 20  # float32 logits processed at a time; temporaries take a few times this
 SUM_ERROR = 1e-2  # of probabilities in half precision
+CLEAR = 32  # values of a slot that are not in 0..1 with a sum of 1 by chance
 
 
 def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> tuple[NDArray, NDArray, NDArray]:
@@ -23,22 +25,24 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
     """
     logits = logits.detach() if hasattr(logits, "detach") else logits
     if not hasattr(logits, "shape"):
-        logits = np.asarray(logits)
+        logits = numbers(logits, name, "f")
     shape = tuple(int(size) for size in logits.shape)
     if len(shape) < 2:
         raise ValueError(f"{name}: expected shape [..., T, V], got {list(shape)}")
     vocab_size = shape[-1]
+    k = whole(k, "k")
     if not 1 <= k <= min(vocab_size, _core.MAX_TOP):
         raise ValueError(f"{name}: expected k in 1..V = {vocab_size}, at most {_core.MAX_TOP}, got {k}")
     rows = int(np.prod(shape[:-1]))
     ids = np.empty((rows, k), np.int32)
     logp = np.empty((rows, k), np.float32)
     entropy = np.empty(rows, np.float32)
-    for start, block in _blocks(logits.reshape(rows, vocab_size), name):
+    for start, block in _blocks(logits.reshape(rows, vocab_size), shape[-2], name):
         part = slice(start, start + len(block))
-        if start == 0 and are_probabilities(block):
+        if (slot := slot_of_probabilities(block.reshape(-1, shape[-2], vocab_size))) is not None:
             raise ValueError(
-                f"{name}: expected logits, got probabilities: rows in 0..1 that sum to 1; take their logarithm"
+                f"{name}[.., {slot}, :], head {slot + 1}: expected logits, got probabilities: rows in 0..1 that sum to "
+                "1; take their logarithm"
             )
         ids[part], logp[part], entropy[part] = found = _core.top(block, k)
         if np.isnan(found[2]).any() or found[0].min() < 0:
@@ -46,18 +50,24 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
     return ids.reshape(*shape[:-1], k), logp.reshape(*shape[:-1], k), entropy.reshape(shape[:-1])
 
 
-def are_probabilities(rows: NDArray[np.floating]) -> bool:
-    """Whether all rows [R, n] lie in 0..1 and sum to 1, and are not all 0 or 1."""
-    if not len(rows) or not (rows[0].min() >= 0 and abs(rows[0].sum() - 1) < SUM_ERROR):  # quick, and almost always
-        return False
-    sums = rows.sum(axis=1, dtype=np.float64)
-    return bool((rows >= 0).all() and (abs(sums - 1) < SUM_ERROR).all() and ((rows > 0) & (rows < 1)).any())
+def slot_of_probabilities(rows: NDArray[np.floating]) -> int | None:
+    """The first slot of rows [R, T, n] whose rows all lie in 0..1 and sum to 1, and are not all 0 or 1; None if there
+    is none. Of few values, only if this holds for every slot.
+    """
+    first = rows[:1]
+    if not ((first.min(axis=-1) >= 0) & (abs(first.sum(axis=-1) - 1) < SUM_ERROR)).any():  # quick, and almost always
+        return None
+    all_fit = ((rows >= 0).all(axis=-1) & (abs(rows.sum(axis=-1, dtype=np.float64) - 1) < SUM_ERROR)).all(axis=0)
+    found = all_fit & ((rows > 0) & (rows < 1)).any(axis=(0, 2))
+    clear = rows.shape[0] * rows.shape[2] >= CLEAR or all_fit.all()
+    return int(found.argmax()) if found.any() and clear else None
 
 
-def _blocks(logits: Any, name: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Yields the first row of each block and its contiguous rows."""
+def _blocks(logits: Any, slots: int, name: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yields the first row of each block and its contiguous rows, those of whole lattices."""
     rows, vocab_size = logits.shape
-    size = max(1, BLOCK_BYTES // (4 * vocab_size))
+    slots = max(slots, 1)
+    size = slots * max(1, BLOCK_BYTES // (4 * vocab_size * slots))
     for start in range(0, rows, size):
         yield start, _as_float(logits[start : start + size], name)
 

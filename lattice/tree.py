@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.lattice.checked import numbers, whole
 from rescore.lattice.short_repr import picture, short_repr
 
 ALL = 1 << 31  # ids that int32 holds
@@ -19,9 +21,7 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
     TypeError unless the array is empty or of integers; ValueError for values that int32 does not hold. The core checks
     ids against V when it reads them.
     """
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{name}: expected integers, got {array.dtype}")
+    array = numbers(values, name)
     if array.size and array.dtype != np.int32:
         for value in (int(array.min()), int(array.max())):
             if not -ALL <= value < ALL:
@@ -132,6 +132,7 @@ class TokenTree:
     def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
         """Builds a tree from tokens and their parents, each -1 or the index of an earlier node. logq is NaN."""
         depths: list[int] = []
+        parents = numbers(parents, "parents").tolist()
         for node, parent in enumerate(parents):
             if not ROOT <= parent < node:
                 raise ValueError(f"parents[{node}] = {parent}: expected -1 or the index of an earlier node")
@@ -149,7 +150,7 @@ class TokenTree:
 
     def head(self, n: int) -> TokenTree:
         """The first n nodes (all if there are fewer)."""
-        if n < 0:
+        if whole(n, "n", most=sys.maxsize) < 0:
             raise ValueError(f"head: expected n >= 0, got {n}")
         return TokenTree.trusted(self.tokens[:n], self.parents[:n], self.depths[:n], self.logq[:n])
 
@@ -226,7 +227,7 @@ class TokenTree:
             for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))
         }
         node, length = ROOT, 0
-        for token in np.asarray(truth).tolist():
+        for token in numbers(truth, "truth").tolist():
             if (node, token) not in children:
                 break
             node, length = children[node, token], length + 1
@@ -239,7 +240,7 @@ def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArr
     tokens, parents: int32 [B, n], a parent before its children, padding -1 in both at the end; truth: [B, T],
     padding -1. The best tree of n nodes is the first n of a larger one, so one search serves every size.
     """
-    tokens, parents, truth = np.asarray(tokens), np.asarray(parents), np.asarray(truth)
+    tokens, parents, truth = numbers(tokens, "tokens"), numbers(parents, "parents"), numbers(truth, "truth")
     if tokens.ndim != 2 or parents.shape != tokens.shape or truth.ndim != 2 or len(truth) != len(tokens):
         raise ValueError(
             f"expected tokens and parents [B, n] and truth [B, T], got {list(tokens.shape)}, {list(parents.shape)}, "

@@ -232,7 +232,9 @@ def _drop_output() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, FileNotFoundError) and not error.filename and not os.stat(os.curdir).st_nlink:
+        text = "the current folder was deleted; change to another"
+    elif isinstance(error, OSError) and error.strerror:
         text = (
             f"{os.fsdecode(error.filename)}: {error.strerror}"
             if error.filename

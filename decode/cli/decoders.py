@@ -38,7 +38,7 @@ from rescore.lattice.atomic import os_errors_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.structure import Structure
 from rescore.lm.model.arpa import ArpaOptions
-from rescore.lm.model.compressed import standard_input
+from rescore.lm.model.compressed import open_text
 from rescore.lm.model.formats import load
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -122,7 +122,7 @@ def open_structure(args: StructureArgs, decoder: Decoder) -> Structure | None:
 
     makers: dict[str, Callable[..., Grammar]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
     makers |= {"tools": lambda text, tokenizer: Grammar.tools(json.loads(text), tokenizer), "grammar": Grammar.lark}
-    text = value if name == "regex" else value.read_text(encoding="utf-8")
+    text = value if name == "regex" else text_of_file(value)
     with value_errors_of(f"--{name.replace('_', '-')} {value}"):
         found = makers[name](text, decoder.tokenizer)
         found.start(decoder.facts.vocab_size, decoder.ends)
@@ -169,17 +169,21 @@ def checked_device(name: str | None) -> torch.device:
 def read_prompts(words: Sequence[str]) -> list[str]:
     """The prompts; - is standard input. ValueError for bytes that are not UTF-8."""
     check_stdin(*words)
-    return [prompt_of(word, f"prompt {number}") for number, word in enumerate(words, 1)]
+    # Bytes of other encodings reach us in surrogates.
+    named = [(word, f"prompt {number}") for number, word in enumerate(words, 1)]
+    return [text_of_file(word) if word == "-" else _text_of(os.fsencode(word), name) for word, name in named]
 
 
-def prompt_of(word: str, name: str) -> str:
-    content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
-    if word == "-":
-        name = "standard input"
-        with os_errors_of(name), standard_input() as file:
-            content = file.read()
+def text_of_file(path: Path | str) -> str:
+    """The text of a file, see `open_text`. ValueError for bytes that are no text."""
+    name = "standard input" if str(path) == "-" else str(path)
+    with os_errors_of(name), open_text(path) as file:
+        return _text_of(file.read(), name)
+
+
+def _text_of(content: bytes, name: str) -> str:
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
     return text.replace("\r\n", "\n")

@@ -210,7 +210,10 @@ class ReadingArgs(IdArgs):
         rare=True,
     )
     dtype: str | None = option(
-        None, "dtype of .bin files (default: uint16 if V fits, else uint32)", choices=ID_DTYPES, rare=True
+        None,
+        "dtype of .bin files (default: uint16 if V fits, else uint32; wider if the file's zeros say so)",
+        choices=ID_DTYPES,
+        rare=True,
     )
     stdin_format: str | None = option(
         None,

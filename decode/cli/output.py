@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rescore.decode.cli.options import Misuse, Output
 from rescore.decode.cli.values import printable
-from rescore.lattice.atomic import atomic_file
+from rescore.lattice.atomic import atomic_file, is_special
 
 JSON_VERSION = 2  # of the --json format: changes if a field is removed or changes its meaning
 
@@ -132,7 +132,7 @@ def write_text(path: Path, text: str) -> None:
     if str(path) == "-":
         print(text, end="")
         return
-    with writing(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode("utf-8", "replace"))
 
 
@@ -161,7 +161,10 @@ def check_place(path: Path, *, folder: bool = False) -> None:
         raise Misuse(f"{path}: expected a file to write, got a folder")
     if folder and path.exists() and not path.is_dir():
         raise Misuse(f"{path}: expected a folder to write to, got a file")
-    nearest = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    try:
+        nearest = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    except FileNotFoundError:
+        raise OSError(errno.ENOENT, "cannot be written: the current folder was deleted", str(path)) from None
     if not nearest.is_dir():
         raise Misuse(f"{path}: cannot be written: {nearest} is not a folder")
     try:
@@ -180,8 +183,8 @@ class _Tried(Exception):
 
 
 def _try_to_write(path: Path) -> None:
-    """Writes as `writing` does, but stops before the file gets its name. Asking for permissions is not enough: root has
-    all of them, on read-only disks too.
+    """Writes as `atomic_file` does, but stops before the file gets its name. Asking for permissions is not enough: root
+    has all of them, on read-only disks too.
     """
     missing = [parent for parent in path.parents if not parent.exists()]
     try:
@@ -195,20 +198,3 @@ def _try_to_write(path: Path) -> None:
         for parent in missing:
             with suppress(OSError):
                 parent.rmdir()
-
-
-def is_special(path: Path) -> bool:
-    """Whether it is a pipe or device, which must be written to in place."""
-    return path.exists() and not path.is_file()
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that appears under its name when the block ends. Pipes and devices are written in place."""
-    if is_special(path):
-        with open(path, "wb") as file:
-            yield file
-        return
-    path = path.resolve()  # so that a symbolic link is kept
-    with atomic_file(path) as file:
-        yield file

@@ -14,7 +14,7 @@ from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.checked import Checked
+from rescore.lattice.checked import Checked, real, whole
 from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import Trees, token_ids
@@ -198,7 +198,7 @@ class CalibratedTrees:
             memory.check(model.vocab_size)
         self.model, self.memory = model, memory
         self.calibration = calibration or DEFAULT
-        self.least, self.threads = least, threads
+        self.least, self.threads = real(least, "least"), whole(threads, "threads")
         self._weights: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def __repr__(self) -> str:
@@ -218,7 +218,10 @@ class CalibratedTrees:
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
         counts = self.calibration.counts()
-        counts.extend(self._ids(prompt, "prompt"), prompt=True)
+        ids = self._ids(prompt, "prompt")
+        if ids.ndim != 1:
+            raise ValueError(f"prompt: expected ids of shape [n], got {list(ids.shape)}")
+        counts.extend(ids, prompt=True)
         return counts
 
     def trees(
@@ -246,7 +249,8 @@ class CalibratedTrees:
         """
         histories = self._ids(histories, "histories")
         if texts is None:
-            texts = [self.text(row[np.argmax(row != -1) :]) for row in histories] if self.reads_text else []
+            begins = np.logical_and.accumulate(histories == -1, axis=1).sum(axis=1)  # padding is in front
+            texts = [self.text(row[at:]) for row, at in zip(histories, begins)] if self.reads_text else []
         if len(texts) != (count := len(sausages.ids) if self.reads_text else 0):
             why = (
                 f"those of {count} lattices"

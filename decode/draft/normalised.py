@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.lattice.checked import numbers, whole
 from rescore.lattice.tree import SampledDrafts, Trees, token_ids
 
 
@@ -59,18 +60,16 @@ class NormalisedLattice:
         No tree of n nodes has a greater expected accepted length under q. Local normalisation at temperature 1 gives
         the trees of `Rescorer.trees`.
         """
-        return Trees.of_core(self._core.trees(nodes=n, threads=self.threads))
+        return Trees.of_core(self._core.trees(nodes=whole(n, "n"), threads=self.threads))
 
     def _to_batch(self, name: str, values: ArrayLike, dtype: type) -> NDArray:
-        array = np.asarray(values)
+        array = numbers(values, name, "iu" if dtype is np.int32 else "iuf")
         if array.ndim != self.ids.ndim:
             raise ValueError(
                 f"{name}: expected shape {'[p, T]' if self.ids.ndim == 2 else '[B, p, T]'}, got {list(array.shape)}"
             )
         if dtype is np.int32:
             array = token_ids(array, name)
-        elif not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise TypeError(f"{name}: expected {np.dtype(dtype)}, got {array.dtype}")
         array = np.ascontiguousarray(array, dtype)
         return array[None] if array.ndim == 2 else array
 

@@ -19,6 +19,7 @@ from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import CalibratedTrees, Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.lattice.checked import numbers, real, whole
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, token_ids
@@ -29,7 +30,7 @@ MAX_WEIGHT = 1000.0  # at this weight, costs of some 500 nats are the greatest t
 
 def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
     """alpha as [J, 1] or [J, T]; ValueError unless its weights are from 0 to MAX_WEIGHT."""
-    weights = np.asarray(alpha, np.float64)
+    weights = numbers(alpha, "alpha", "iuf").astype(np.float64)
     if weights.ndim == 0:
         weights = np.full((models, 1), weights)
     elif weights.ndim == 1:
@@ -43,7 +44,7 @@ def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
 
 def checked_head(head: ArrayLike) -> NDArray[np.float64]:
     """head as [1] or [T]; ValueError unless its weights are from 0 to MAX_WEIGHT."""
-    weights = np.atleast_1d(np.asarray(head, np.float64))
+    weights = np.atleast_1d(numbers(head, "head", "iuf").astype(np.float64))
     if weights.ndim != 1 or not weights.size:
         raise ValueError(f"head: expected a number or [T], got shape {list(np.shape(head))}")
     return _within("head", weights)
@@ -102,7 +103,7 @@ class Rescorer:
         self.vocab_size = max((model.vocab_size for model in models), default=ALL)
         self.models = tuple(model.widened(self.vocab_size) for model in models)
         self.alpha = checked_alpha(DEFAULT_ALPHA if alpha is None else alpha, len(models))
-        self.head, self.threads = checked_head(1.0 if head is None else head), threads
+        self.head, self.threads = checked_head(1.0 if head is None else head), whole(threads, "threads")
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
@@ -144,7 +145,8 @@ class Rescorer:
         """
         sausage = _arrays("paths", sausage)
         core = _core_of(acceptor)
-        found = _core.best_paths(*self._call(sausage, history), paths=p, acceptor=core, threads=self.threads)
+        call, p = self._call(sausage, history), whole(p, "p")
+        found = _core.best_paths(*call, paths=p, acceptor=core, threads=self.threads)
         tokens, cost, count = found if sausage.is_batch else (column[0] for column in found)
         return Drafts(tokens=tokens, cost=cost, count=count)
 
@@ -177,13 +179,13 @@ class Rescorer:
         sausage = _arrays("trees", sausage)
         if self.calibrated is not None:
             batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-            history = token_ids(history, "history", self.vocab_size)
+            rows, depth = self._rows(history, len(batch.ids)), depth if depth is None else whole(depth, "depth")
             bounds = [acceptor.start(self.vocab_size, ())] * len(batch.ids) if acceptor else ()
-            return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth, structures=bounds)
+            return self.calibrated.trees(batch, rows, whole(n, "n"), texts=texts, depth=depth, structures=bounds)
         _refuse("texts", texts, "with alpha or head, whose trees read no text")
         _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
         call, core = self._call(sausage, history), _core_of(acceptor)
-        return Trees.of_core(_core.best_tree(*call, nodes=n, acceptor=core, threads=self.threads))
+        return Trees.of_core(_core.best_tree(*call, nodes=whole(n, "n"), acceptor=core, threads=self.threads))
 
     def tree(
         self,
@@ -224,25 +226,34 @@ class Rescorer:
         expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB. acceptor: as in `paths`.
         """
         call, threads = self._call(_arrays("normalise", sausage), history), self.threads
+        temperature = real(temperature, "temperature")
         core = _core.Normalised(
-            *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
+            *call,
+            temperature=real(temperature, "temperature"),
+            local=local,
+            acceptor=_core_of(acceptor),
+            threads=threads,
         )
         return NormalisedLattice(core, ids=sausage.ids, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
-        states = [core.start_batch(histories, self.threads) for core in self._cores]
-        return np.array(states, np.uint32).reshape(len(states), len(histories))
+        rows = self._rows(histories)
+        states = [core.start_batch(rows, self.threads) for core in self._cores]
+        return np.array(states, np.uint32).reshape(len(states), len(rows))
 
     def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
         ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
-        histories = token_ids(history, "history", self.vocab_size)
-        histories = histories if histories.ndim == 2 else histories[None]
-        if histories.ndim != 2 or len(histories) != len(ids):
-            raise ValueError(
-                f"history: expected one row for each of {len(ids)} lattices, got shape {list(np.shape(history))}"
-            )
-        return self._cores, histories, ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
+        rows = self._rows(history, len(ids))
+        return self._cores, rows, ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
+
+    def _rows(self, history: ArrayLike, lattices: int | None = None) -> NDArray[np.int32]:
+        """Histories as [B, n]. ValueError unless there is one for each lattice."""
+        ids = token_ids(history, "history", self.vocab_size)
+        rows = ids if ids.ndim == 2 else ids[None]
+        if rows.ndim != 2 or lattices not in (None, len(rows)):
+            raise ValueError(f"history: expected one row for each of {lattices} lattices, got shape {list(ids.shape)}")
+        return rows
 
     def _weighed(self, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.float32]:
         """The heads' costs [B, T, K] times their weights; padding stays +inf."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.models.chat import ChatTemplate
 from rescore.lattice.checked import validate
+from rescore.lm.model.compressed import Damaged, open_text
 from rescore.lm.model.tokenizer import TextTokenizer
 
 TASK = "prompts"  # the task of lines that name none
@@ -105,22 +106,30 @@ def read_prompts(
     Three forms of lines: `prompt` (or `text`) and optionally `reference`, each token ids or a string, and `task`. Or a
     chat: `messages` of role and content; a final assistant message is the reference. Or Spec-Bench's `category` and
     `turns`, of which the first is the prompt; the eight categories of MT-Bench are one task, mt_bench, as in
-    Spec-Bench's own evaluation. The file may be compressed (.gz). references: whether every line must have one.
+    Spec-Bench's own evaluation. The file is read as by `open_text`. references: whether every line must have one.
     ValueError names the invalid line.
     """
     tasks: dict[str, list[Prompt]] = {}
     reader = _Line(vocab_size, text, references)
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), "")):
-            if line.strip():
-                prompt = reader.prompt(line, number, f"{path}, line {number + 1}")
-                rows = tasks.setdefault(prompt.task, [])
-                if limit is None or len(rows) < limit:
-                    rows.append(prompt)
+    for number, line in _lines(path):
+        if line.strip():
+            prompt = reader.prompt(line, number, f"{path}, line {number + 1}")
+            rows = tasks.setdefault(prompt.task, [])
+            if limit is None or len(rows) < limit:
+                rows.append(prompt)
     if not tasks:
         raise ValueError(f"{path}: expected one JSON object per line, got an empty file")
     return tasks
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    number = -1
+    try:
+        with open_text(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), "")):
+                yield number, line
+    except Damaged as error:
+        raise ValueError(f"{error} (after line {number + 1})") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from rescore.lattice.atomic import make_folder
 from rescore.lattice.extras import remedy
 from rescore.lm.model.tokenizer import hub_folder, is_hub_name
 
@@ -27,11 +28,17 @@ if TYPE_CHECKING:
     import torch
 
 
+CACHE_REMEDY = "set RESCORE_CACHE or XDG_CACHE_HOME to a folder that can be written"
+
+
 def cache_folder() -> Path:
     """$RESCORE_CACHE, else rescore/ in $XDG_CACHE_HOME or ~/.cache."""
     if own := os.environ.get("RESCORE_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
+    except RuntimeError:
+        raise ValueError(f"cache: expected a home folder for it, got none; {CACHE_REMEDY}") from None
 
 
 _DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, tokenizer, chat template
@@ -124,10 +131,15 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
         raise FileNotFoundError(f"{file}: expected a GGUF file, got nothing of that name")
     status = file.stat()
     key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns} {kind}"
-    folder = cache_folder() / "gguf" / f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder = cache_folder() / "gguf" / f"{file.stem}-{hashlib.sha256(os.fsencode(key)).hexdigest()[:16]}"
     if not (folder / "config.json").exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            make_folder(folder.parent)
+            part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot be written: {error.strerror}; {CACHE_REMEDY}", str(folder.parent)
+            ) from None
         try:
             _check_packages(file)
             _check_layer_count(file)

@@ -25,6 +25,8 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
 from rescore.lattice.tree import Drafts
+from rescore.lm.build.inputs import open_parquet
+from rescore.lm.model.compressed import open_text
 
 SUFFIXES = (".parquet", ".jsonl")
 CHUNK = 1 << 14  # lines of JSON read at once
@@ -207,7 +209,7 @@ def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
 def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
     """The columns of a file, some lines at a time."""
     if path.suffix == ".jsonl":
-        with path.open(encoding="utf-8") as file:
+        with open_text(path) as file:
             for number, lines in enumerate(iter(lambda: list(islice(file, CHUNK)), [])):
                 rows = [
                     parse_object(line, f"{path}:{place}", lenient=True)
@@ -215,15 +217,9 @@ def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
                 ]
                 yield {name: [row.get(name) for row in rows] for name in ROUNDS if name in rows[0]}
         return
-    with needed_for("reading Parquet"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield {name: column.to_pylist() for name, column in zip(batch.column_names, batch.columns)}
-    except pa.ArrowException as error:
-        raise ValueError(f"{path}: expected a table of results as {' or '.join(SUFFIXES)}: {error}") from None
+    with open_parquet(path) as file:
+        for batch in file.iter_batches():
+            yield {name: column.to_pylist() for name, column in zip(batch.column_names, batch.columns)}
 
 
 def _array(path: Path, name: str, values: list[Any], kind: str) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from rescore.decode.training.own_texts import States, TextStates
-from rescore.lattice.atomic import atomic_file, difference
+from rescore.lattice.atomic import atomic_file, difference, make_folder
 from rescore.lattice.checked import read_object
 from rescore.lattice.mapped import map_tensors
 
@@ -61,7 +61,7 @@ class StateStore:
         return {number for shard in self._shards for number in shard["numbers"].tolist()}
 
     def __enter__(self) -> StateStore:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         if not (self.folder / ABOUT).exists():
             with atomic_file(self.folder / ABOUT) as file:
                 file.write((json.dumps(self.about, indent=2) + "\n").encode())

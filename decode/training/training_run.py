@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rescore.lattice.atomic import atomic_file, difference, os_errors_of
+from rescore.lattice.atomic import atomic_file, difference, make_folder, os_errors_of
 from rescore.lattice.checked import read_errors_of
 
 RECALLS = (1, 4, 16)
@@ -114,7 +114,7 @@ class TrainingRun(ABC):
 
     def run(self, report: Callable[[Progress], None], advance: Callable[[int, int], None]) -> None:
         """Trains to the end, resuming an interrupted run. advance: called with steps done and total steps."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         first, began = self._resume(), time.monotonic()
         if first == 0:
             report(self._validated(0, 0.0))

@@ -203,7 +203,15 @@ class Run(NamedTuple):
     def slice(self, number: int) -> bytes | tuple[str, int, int]:
         """One slice for the core: its bytes, or (file, begin, end)."""
         begin, end = self.slices[number : number + 2]
-        return self.source[begin:end] if isinstance(self.source, bytes) else (str(self.source), begin, end)
+        if isinstance(self.source, bytes):
+            return self.source[begin:end]
+        try:
+            str(self.source).encode()
+        except UnicodeEncodeError:  # the core opens names in UTF-8 alone
+            with open(self.source, "rb") as file:
+                file.seek(begin)
+                return file.read(end - begin)
+        return str(self.source), begin, end
 
 
 def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:

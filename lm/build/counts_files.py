@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import atomic_file
+from rescore.lattice.atomic import atomic_file, make_folder
 from rescore.lattice.extras import needed_for
 from rescore.lm.build.counts import CountOptions, Run, Windows, count_run
 from rescore.lm.build.windows import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
@@ -86,7 +86,7 @@ def write_counts(
     The folder is created if needed and must be empty. After an error all written files are removed.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if any(folder.iterdir()):
         raise ValueError(
             f"{folder}: expected an empty folder to write counts to; name another, or remove what is there"
@@ -147,7 +147,10 @@ def _groups(batches: Iterable[Windows]) -> Iterator[Windows]:
 
 def _read(path: Path, header: CountsHeader) -> Iterator[Windows]:
     try:
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
+        with (
+            open(path, "rb") as stream,  # pyarrow opens no names that are not UTF-8
+            pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file,
+        ):
             _check_schema(file.schema_arrow)
             for group in range(file.num_row_groups):
                 where = f"row group {group}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.build.inputs import Piece, parquet_texts
-from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, open_decompressed
+from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, open_text
 from rescore.lm.model.tokenizer import Chat, ChatFormat
 from rescore.lm.model.vocabulary import BadText, Skipped
 
@@ -73,16 +73,14 @@ def _rows(piece: Piece) -> Iterator[tuple[int, bytes | None]]:
 def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
     number = 0
     try:
-        with open_decompressed(piece.path) as stream:
+        with open_text(piece.path) as stream:
             if piece.form == "txt":
                 yield 0, _whole(piece.name, stream.read(MAX_BYTES + 1))
                 return
             for number, line in enumerate(lines_of(stream, piece.begin, piece.end), 1):
                 yield number, line
     except Damaged as error:
-        raise ValueError(
-            f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file again"
-        ) from None
+        raise ValueError(f"{error} (after line {number})") from None
 
 
 def _whole(name: str, content: bytes) -> bytes:
@@ -100,6 +98,8 @@ def _text_of(raw: bytes | None, piece: Piece, chats: ChatFormat | None) -> str:
         raise BadText("no text", f"expected text in column {piece.field!r}, got null")
     if raw is None or len(raw) > MAX_BYTES:
         raise BadText("too long", f"longer than {MAX_BYTES >> 20} MiB")
+    if 3 * raw.count(0) > len(raw) + 1:  # as in lines that PowerShell's >> adds
+        raise BadText("not UTF-8", "expected UTF-8, got a third NUL characters, as in UTF-16")
     text = decode_utf8(raw)
     if piece.form == "lines":
         return text.rstrip("\r\n")

@@ -22,7 +22,7 @@ from rescore.lattice.checked import Checked
 from rescore.lattice.dump import FILE_NAME, read_header
 from rescore.lattice.extras import needed_for
 from rescore.lattice.mapped import map_npy
-from rescore.lm.model.compressed import PACKINGS, STDIN
+from rescore.lm.model.compressed import PACKINGS, STDIN, is_plain, open_bytes, packing_of
 from rescore.lm.model.tokenizer import Tokenizer
 
 Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "dump"]
@@ -43,6 +43,8 @@ DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 PIECE_BYTES = 256 << 20  # of text, about a minute of tokenization on one processor
 PIECE_TOKENS = 1 << 26
+NPY = b"\x93NUMPY"
+CLEAR = 16  # nonzero words that show the width of ids
 
 
 def _one_of(names: tuple[str, ...]) -> Meta:
@@ -54,7 +56,8 @@ class ReadOptions(Checked, frozen=True, kw_only=True):
 
     text_field  the key or column with the text of JSON lines and Parquet files
     documents   the documents of a .txt file: every non-blank "line", or the whole "file"
-    dtype       of .bin files, little-endian: uint16, uint32 or int32; None: uint16 if V <= 65536, else uint32
+    dtype       of .bin files, little-endian: uint16, uint32 or int32; None: uint16 if V <= 65536, else uint32, or a
+                wider one by the zeros of the file; see `id_dtype`
     stdin       the format of standard input: "jsonl", "txt" or "bin"
     """
 
@@ -72,7 +75,7 @@ class Piece:
     form       its format; see `form_of`
     begin, end the range: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin); end None: to the end
     size, mtime_ns  of the file, None for standard input and pipes
-    field, dtype    from the options, if the format needs them
+    field, dtype    from the options, if the format needs them; dtype None: of a pipe, told by its first ids
     """
 
     path: str
@@ -125,7 +128,7 @@ def plan(
 ) -> list[Piece]:
     """The pieces of all inputs (see `files_of`), in order. Headers of files and folders are checked.
 
-    vocab_size  V, which determines the dtype of .bin files
+    vocab_size  V, which determines the least dtype of .bin files
     tokenizer   required for text (ValueError names the first such input); dumps of another tokenizer are an error
     """
     options = options or ReadOptions()
@@ -205,7 +208,10 @@ def _of_file(path: Path, form: Form, options: ReadOptions, vocab_size: int) -> I
     if form in ("jsonl", "parquet"):
         common["field"] = options.text_field
     if form == "bin":
-        common["dtype"] = options.dtype or ("uint16" if vocab_size <= 1 << 16 else "uint32")
+        common["dtype"] = options.dtype
+        if not options.dtype and size is not None:
+            with open_bytes(path) as file:
+                common["dtype"] = id_dtype(file.peek(), vocab_size, str(path))
     if size is None and form not in STREAMS:
         raise ValueError(f"{path}: expected a regular file, got a pipe or device; {form} files cannot be read from one")
     for begin, end in _ranges(path, size, form, common):
@@ -219,13 +225,34 @@ def _ranges(path: Path, size: int | None, form: Form, common: dict[str, Any]) ->
         return _split(len(map_npy(path)), PIECE_TOKENS)
     if form == "bin" and size is not None:
         return _split(bin_length(path, np.dtype(common["dtype"]), size), PIECE_TOKENS)
-    if form in ("jsonl", "lines") and size is not None and path.suffix not in PACKED:
+    if form in ("jsonl", "lines") and size is not None and is_plain(path):
         return _split(size, PIECE_BYTES)
     return [(0, None)]
 
 
 def _split(total: int, step: int) -> list[tuple[int, int | None]]:
     return [(begin, min(begin + step, total)) for begin in range(0, total, step)] or [(0, 0)]
+
+
+def id_dtype(begin: bytes, vocab_size: int, name: str) -> str:
+    """The dtype of little-endian ids, by the first bytes of a file: the narrowest for the vocabulary, or a wider one
+    whose upper words are all 0. ValueError if they are big-endian, compressed, or an .npy file.
+    """
+    if other := packing_of(begin) or (begin.startswith(NPY) and "numpy"):
+        raise ValueError(f"{name}: expected token ids alone, got {other} data; unpack or rename them, or give --dtype")
+    narrow = "uint16" if vocab_size <= 1 << 16 else "uint32"
+    words = np.frombuffer(begin, narrow, len(begin) // np.dtype(narrow).itemsize)
+    used = np.flatnonzero(words)
+    for wide in ("int64", "uint32") if len(used) >= CLEAR else ():
+        step = np.dtype(wide).itemsize // words.itemsize
+        if step > 1 and not (used % step).any():
+            return wide
+        if step > 1 and not ((used + 1) % step).any():
+            raise ValueError(
+                f"{name}: expected little-endian ids, got big-endian {wide} by its zeros; call byteswap() and save "
+                "again, or give --dtype"
+            )
+    return narrow
 
 
 def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
@@ -246,7 +273,7 @@ def row_groups(path: Path, field: str, most: int) -> list[tuple[int, int | None]
 
     ValueError if the file is not a Parquet file or has no such column of text.
     """
-    with _parquet(path) as file:
+    with open_parquet(path) as file:
         _check_column(path, file, field)
         # Sizes of row groups, not of columns: reading the latter, pyarrow aborts the process on some damaged files.
         sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
@@ -263,7 +290,7 @@ def parquet_texts(path: Path, field: str, begin: int, end: int | None) -> Iterat
     """Yields the rows of row groups begin..end - 1: number in the file, from 1, and unchecked UTF-8 (None for null)."""
     import pyarrow as pa
 
-    with _parquet(path) as file:
+    with open_parquet(path) as file:
         _check_column(path, file, field)
         number = sum(file.metadata.row_group(i).num_rows for i in range(begin))
         groups = range(begin, file.num_row_groups if end is None else end)
@@ -277,14 +304,17 @@ def parquet_texts(path: Path, field: str, begin: int, end: int | None) -> Iterat
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[Any]:
     """Opens a Parquet file for reading in small blocks. Raises ValueError in the block if it is damaged."""
     with needed_for("reading a Parquet file"):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+        with (
+            open(path, "rb") as stream,  # pyarrow opens no names that are not UTF-8
+            pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file,
+        ):
             yield file
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.build.estimate import with_backoff
+from rescore.lm.model.arpa import BOS, EOS
 from rescore.lm.model.grams import MAX_VOCABULARY, TOKEN_BITS, Grams, pack
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Tables
+from rescore.lm.model.tables import NEVER, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +62,21 @@ class Mixture:
 
 
 def merge_models(models: Sequence[NGram], weights: Mixture | Sequence[float] | None = None) -> NGram:
-    """Merges one or more models over the same tokens (see `check_alike`) into one.
+    """Merges one or more models over the same tokens (see `check_alike`), or of words (see `with_one_vocabulary`), into
+    one.
 
     weights: of a linear mixture, summing to one; a `Mixture`, which may be log-linear; None: equal, linear.
     `metadata["interpolation"]` of the result records the models and weights.
     """
-    check_alike(models)
     if not isinstance(weights, Mixture):
         weights = Mixture.equal(len(models)) if weights is None else Mixture(weights=tuple(weights))
+    check_alike(with_one_vocabulary(models, log_linear=weights.log_linear))
+    used = [number for number, weight in enumerate(weights.weights[: len(models)]) if weight]
+    models = list(models)
+    for number, model in zip(used, with_one_vocabulary([models[number] for number in used])):
+        models[number] = model  # the others add no words either
     tables = interpolate([model.to_tables() for model in models], weights)
-    words = next((model.words for model in models if model.words is not None), None)
+    words = next((models[number].words for number in used if models[number].words is not None), None)
     return NGram.from_tables(tables, words=words)
 
 
@@ -119,6 +125,53 @@ def _products(
             log_z = np.log(z)
             yield cost + log_z[level.context()], backoff + log_z - np.log(below_z)[level.context_parent]
         below, below_cost, below_z = level, cost, z
+
+
+def with_one_vocabulary(models: Sequence[NGram], *, log_linear: bool = False) -> Sequence[NGram]:
+    """Numbers the words of models without a tokenizer alike: those of the first model, then those that each adds.
+
+    A word that a model lacks is impossible in it, as in SRILM's -mix-lm; ValueError if `log_linear`, as it would be so
+    in the product. Where one model has an end of text, <s> and </s> of the others become it.
+    """
+    ends = {model.words[model.end_of_text] for model in models if model.words and model.end_of_text is not None}
+    if len({model.words for model in models}) < 2 or not all(map(_has_own_words, models)) or len(ends) > 1:
+        return models
+    words = [*dict.fromkeys(word for model in models for word in model.words or () if not (ends and word == BOS))]
+    for model in models if log_linear else ():
+        if lacking := {*words}.difference(model.words or (), {BOS, EOS}, ends):
+            raise ValueError(
+                f"log-linear: expected models of the same words, got one without {min(lacking)!r}, whose probability "
+                "would be 0 in the product; merge them linearly"
+            )
+    return [_over_words(model, words, *ends) for model in models]
+
+
+def _has_own_words(model: NGram) -> bool:
+    """Whether its words are what counts, not its ids: no tokenizer gave them."""
+    words = model.words
+    return words is not None and "" not in words and len({*words}) == len(words) and "tokenizer" not in model.metadata
+
+
+def _over_words(model: NGram, words: Sequence[str], end: str | None = None) -> NGram:
+    """The model over the ids of more words. end: what its <s> and </s> become."""
+    tables, number = model.to_tables(), {word: i for i, word in enumerate(words)}
+    special = (("bos", tables.bos), ("eos", tables.eos), ("end_of_text", model.end_of_text))
+    marks = {name: token for name, token in special if token is not None}
+    ids = np.array([number.get(word, -1) for word in model.words or ()])
+    if end is not None:
+        ids[[*marks.values()]] = number[end]
+    rows = [ids[tables.spell(order)] for order in range(1, tables.order + 1)]
+    cost, backoff = list(tables.cost), [np.nan_to_num(own) for own in tables.gram_backoffs()]
+    bos, marks = marks.get("bos"), {name: int(ids[token]) for name, token in marks.items()}
+    if end is not None:
+        if bos is not None:  # never an event, and </s> never a context: one id serves both
+            for own in backoff[:1]:
+                own[ids == number[end]] = own[bos]
+            rows[0], cost[0], *backoff[:1] = (np.delete(own, bos, axis=0) for own in (rows[0], cost[0], *backoff[:1]))
+        marks = {"end_of_text": number[end]}
+    made = Tables.from_rows(rows, cost, backoff, vocab_size=len(words), unseen_cost=NEVER)
+    metadata = {name: value for name, value in tables.metadata.items() if name not in dict(special)}
+    return NGram.from_tables(made, words=words, metadata={**metadata, **marks})
 
 
 def check_alike(models: Sequence[NGram], names: Sequence[str] = ()) -> None:

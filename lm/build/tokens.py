@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rescore.lattice.dump import Dump
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
-from rescore.lm.build.inputs import Piece, bin_length
-from rescore.lm.model.compressed import open_decompressed
+from rescore.lm.build.inputs import Piece, bin_length, id_dtype
+from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
 from rescore.lm.model.tables import Columns, in_order
 from rescore.lm.model.tokenizer import Chat, Tokenizer
@@ -40,7 +40,7 @@ def token_documents(
     names file and position of an id outside 0..V-1, and a file that is damaged or of another kind. A file without any
     end of text, which is read as one document, is added to `notes`.
     """
-    checked = _checked(_parts(piece, end_of_text), piece.name, vocab_size)
+    checked = _checked(_parts(piece, vocab_size, end_of_text), piece.name, vocab_size)
     if end_of_text is None:
         yield from checked
     else:
@@ -52,13 +52,13 @@ def token_documents(
             )
 
 
-def _parts(piece: Piece, end_of_text: int | None) -> Iterator[TokenPart]:
+def _parts(piece: Piece, vocab_size: int, end_of_text: int | None) -> Iterator[TokenPart]:
     if piece.form == "npy":
         return _stretch(map_npy(piece.path), piece, end_of_text)
     if piece.form == "bin":
-        dtype = np.dtype(piece.dtype).newbyteorder("<")
         if piece.end is None:
-            return _read(piece, dtype)
+            return _read(piece, vocab_size)
+        dtype = np.dtype(piece.dtype).newbyteorder("<")
         return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, end_of_text)
     if end_of_text is None:
         raise ValueError(
@@ -86,10 +86,11 @@ def _first_document(array: NDArray[Any], begin: int, end_of_text: int | None) ->
     return len(array)
 
 
-def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
+def _read(piece: Piece, vocab_size: int) -> Iterator[TokenPart]:
     """Yields the ids of a pipe."""
     number = 0
-    with open_decompressed(piece.path) as stream:
+    with open_bytes(piece.path) as stream:
+        dtype = np.dtype(piece.dtype or id_dtype(stream.peek(), vocab_size, piece.name)).newbyteorder("<")
         while block := stream.read(CHUNK * dtype.itemsize):
             yield TokenPart(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
             number += CHUNK

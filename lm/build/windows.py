@@ -25,15 +25,13 @@ import numpy as np
 from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.lattice.checked import Checked, Sha256, of_format, read_object, validate
+from rescore.lattice.checked import Checked, Sha256, numbers, of_format, read_object, validate
 from rescore.lm.model.grams import check_vocabulary, token_dtype
 
 
 def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
     """A sequence of ids as an array of integers [n]. TypeError or ValueError gives its number if it is not one."""
-    array = np.asarray(sequence)
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"sequence {number}: expected integers, got {array.dtype}")
+    array = numbers(sequence, f"sequence {number}")
     if array.ndim != 1:
         raise ValueError(f"sequence {number}: expected a one-dimensional array, got shape {list(array.shape)}")
     if array.size:

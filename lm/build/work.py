@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, refuse_others, sync
+from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, make_folder, refuse_others, sync
 from rescore.lattice.checked import of_format, read_object, refusal, validate
 from rescore.lm.model.tables import Folder
 
@@ -53,7 +53,7 @@ class WorkFolder:
         self._measuring = Lock()
         self._kept = 0  # bytes reserved for writes in progress
         self._tick: Callable[[], None] = lambda: None  # updates the time of the current stage
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         self._refuse_others()
         self._lock = lock_folder(self.path, "build")
         try:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.model.compressed import DAMAGE, STDIN, decompress, packing_of, standard_input
+from rescore.lm.model.compressed import STDIN, Damaged, open_text
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, BadRow, Tables
@@ -27,7 +27,7 @@ CAPITALS = "<UNK>"  # means <unk>, as in KenLM; all other spellings are ordinary
 MAX_LOG10 = 1e6
 IMPOSSIBLE_LOG10 = -1e5  # -inf is read as this, as costs are finite; it is 0 as a probability
 MAX_LINE_BYTES = 1 << 20
-BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # compressed data that exceed both limits are refused
+MOST_TIMES = 200  # that compressed data may expand
 
 
 @dataclass(slots=True)
@@ -52,51 +52,45 @@ class ArpaSection:
 
 def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
     """The sections of orders 1..N of a file (`-`: standard input). ValueError names file and line."""
-    piped = os.fspath(path) == STDIN
-    name = "standard input" if piped else os.fspath(path)
-    with standard_input() if piped else open(path, "rb") as file:
-        packing = packing_of(file.peek(6))
-        if packing and piped:
-            raise ValueError(f"{name}: expected plain text, got {packing}; unpack it, as in `zcat FILE |`")
-        lines = _Lines(name, file, packing)
-        counts = _read_header(lines)
-        sections: list[ArpaSection] = []
-        for order, count in enumerate(counts, 1):
-            sections.append(ArpaSection(order))
-            following = _read_section(lines, sections, count, last=order == len(counts))
-            expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
-            if following != expected:
-                raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
-        while packing and lines.next() is not None:  # read to the end, where checksums are checked
-            pass
+    name = "standard input" if os.fspath(path) == STDIN else os.fspath(path)
+    lines = _Lines(name)
+    try:
+        with open_text(path, MOST_TIMES) as lines.text:
+            return _read_sections(lines)
+    except Damaged as error:
+        raise ValueError(f"{error} (after line {lines.number})") from None
+
+
+def _read_sections(lines: _Lines) -> list[ArpaSection]:
+    counts = _read_header(lines)
+    sections: list[ArpaSection] = []
+    for order, count in enumerate(counts, 1):
+        sections.append(ArpaSection(order))
+        following = _read_section(lines, sections, count, last=order == len(counts))
+        expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
+        if following != expected:
+            raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
+    if (more := lines.next_text()) is not None:  # as KenLM; compressed data are checked at their end
+        raise lines.error("expected nothing after \\end\\", more)
     return sections
 
 
+@dataclass(slots=True)
 class _Lines:
     """The lines of a file, stripped of white space and numbered from 1."""
 
-    def __init__(self, name: str, file: BinaryIO, packing: str | None) -> None:
-        self.name, self.number, self._read, self._file = name, 0, 0, file
-        self._text = decompress(file, packing) if packing else file
-        self._packing = packing
+    name: str
+    text: BinaryIO = field(init=False)
+    number: int = 0
 
     def next(self) -> bytes | None:
         """The next line, None at the end."""
-        try:
-            line = self._text.readline(MAX_LINE_BYTES + 1)
-        except (*DAMAGE, OSError) as error:
-            raise ValueError(f"{self.name}:{self.number + 1}: the {self._packing} data are damaged: {error}") from error
+        line = self.text.readline(MAX_LINE_BYTES + 1)
         if not line:
             return None
         self.number += 1
         if len(line) > MAX_LINE_BYTES:
             raise self.error(f"expected lines of at most {MAX_LINE_BYTES} bytes")
-        self._read += len(line)
-        if self._packing and self._read > BOMB_BYTES and self._read > BOMB_RATIO * self._file.tell():
-            raise self.error(
-                f"expected {self._packing} data that expand at most {BOMB_RATIO} times, got more; if the file is "
-                "right, unpack it"
-            )
         return line.strip()
 
     def next_text(self) -> bytes | None:

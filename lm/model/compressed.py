@@ -1,77 +1,204 @@
-"""Plain and compressed files, and standard input: their bytes and lines."""
+"""Text as it comes, in files and on standard input: plain or compressed, in UTF-8, UTF-16 or UTF-32; its bytes and
+lines.
+"""
 
 from __future__ import annotations
 
-import bz2
+import codecs
 import errno
-import gzip
 import io
 import lzma
 import os
+import re
 import sys
 import zlib
+from bz2 import BZ2Decompressor
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+import numpy as np
 
 from rescore.lattice.extras import needed_for
 
 MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory per byte, for two documents at a time
 BLOCK = 1 << 20  # bytes read at once when skipping lines
 BUFFER = 1 << 20
+STEP = 1 << 12  # compressed bytes unpacked at once, to at most some 80 MB
+SAMPLE = 1 << 12  # bytes at the beginning of a file that show what it holds
 STDIN = "-"
 PACKINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-MAGICS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)  # and OSError without errno
+MAGICS = {
+    "gzip": rb"\x1f\x8b\x08",
+    "bzip2": rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
+    "xz": rb"\xfd7zXZ\0",
+    "zstd": rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18",
+}
+SHORTEST = 14  # bytes of a compressed file
+BOMB_BYTES = 64 << 20
+MOSTLY, SOME = 0.75, 0.02  # shares of bytes
+GZIP = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
+STREAM: dict[str, Any] = {
+    "gzip": partial(zlib.decompressobj, 31),
+    "bzip2": BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+}
+# That of UTF-16 begins that of UTF-32.
+MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
 class Damaged(ValueError):
-    """A compressed file (`packing`: one of PACKINGS) that cannot be read further."""
+    """Compressed data, or text of an encoding, that cannot be read further."""
 
-    def __init__(self, packing: str, message: object):
-        super().__init__(str(message) or "truncated")
-        self.packing = packing
+    @classmethod
+    def of(cls, form: str, error: Exception) -> Damaged:
+        return cls(f"{form} data damaged: {str(error) or 'truncated'}; copy the file again")
 
 
 @contextmanager
-def open_decompressed(path: str) -> Iterator[BinaryIO]:
-    """The content of a file, decompressed if its name ends in one of PACKINGS; `-` is standard input.
+def open_text(path: str | os.PathLike[str], most_times: int | None = None) -> Iterator[BinaryIO]:
+    """The content of a file in UTF-8, unpacked and converted as its first bytes ask for; `-` is standard input.
 
-    Raises Damaged in the block if the compressed data are truncated or damaged.
+    Damaged in the block if data are truncated or damaged, or are more than BOMB_BYTES and more than `most_times` the
+    size of the compressed data.
     """
-    packing = PACKINGS.get(Path(path).suffix)
-    if packing and os.path.isfile(path) and not os.path.getsize(path):
-        raise Damaged(packing, "the file is empty")
     try:
-        with standard_input() if path == STDIN else open(path, "rb", BUFFER) as file:
-            if not packing:
-                yield file
-                return
-            with decompress(file, packing) as stream:
-                yield stream
-    except DAMAGE as error:
-        raise Damaged(packing or "", error) from None
+        with open_bytes(path) as file:
+            packing = packing_of(file.peek(SAMPLE)[:SAMPLE], PACKINGS.get(Path(path).suffix))
+            text = _stream(unpacked(file, packing, most_times)) if packing else file
+            encoding = encoding_of(text.peek(SAMPLE)[:SAMPLE])
+            yield _stream(_in_utf8(text, encoding)) if encoding else text
+    except Damaged as error:
+        raise Damaged(f"{'standard input' if os.fspath(path) == STDIN else path}: {error}") from None
+
+
+def is_plain(path: str | os.PathLike[str]) -> bool:
+    """Whether `open_text` gives the bytes of a file as they are, so that it can be divided."""
+    with open(path, "rb") as file:
+        begin = file.read(SAMPLE)
+    return packing_of(begin, PACKINGS.get(Path(path).suffix)) is None and encoding_of(begin) is None
+
+
+def packing_of(begin: bytes, named: str | None = None) -> str | None:
+    """The packing of a file by its first bytes; None if it is plain.
+
+    named: by its name, which counts if they are damaged: neither those of a packing nor text.
+    """
+    found = next((packing for packing, magic in MAGICS.items() if re.match(magic, begin, re.DOTALL)), None)
+    return found or (None if len(begin) >= SHORTEST and _is_text(begin) else named)
+
+
+def encoding_of(begin: bytes) -> str | None:
+    """The encoding of a text by its first bytes, UTF-16 or UTF-32; None if they look like neither.
+
+    By a byte-order mark; else by the zeros and other small bytes of characters of most alphabets, every other byte.
+    """
+    if marked := next((name for mark, name in MARKS if begin.startswith(mark)), None):
+        return marked
+    columns = np.frombuffer(begin[: len(begin) & ~3], np.uint8).reshape(-1, 4)
+    if not len(columns) or (columns != 0).all():
+        return None
+    zero, small = (columns == 0).mean(axis=0), (columns < 32).mean(axis=0)
+    for order, high in (("le", [3, 1, 2]), ("be", [0, 2, 1])):
+        if zero[high[0]] == 1 and zero[high[2]] > MOSTLY:
+            return f"utf-32-{order}"
+        if small[high[:2]].min() > MOSTLY and zero[high[:2]].mean() > SOME:
+            return f"utf-16-{order}"
+    return None
+
+
+def _is_text(begin: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder(encoding_of(begin) or "utf-8")().decode(begin)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def unpacked(file: io.BufferedReader, packing: str, most_times: int | None = None) -> Iterator[bytes]:
+    """Yields the content of a compressed file: of all its streams, members or frames. Damaged if something else
+    follows, a checksum does not match, or it expands more than `open_text` allows.
+    """
+    size = 0
+    try:
+        if not file.peek(1):
+            raise EOFError
+        for block in _frames(file) if packing == "zstd" else _streams(file, packing):
+            size += len(block)
+            if most_times and size > BOMB_BYTES and file.seekable() and size > most_times * file.tell():
+                raise Damaged(
+                    f"expected {packing} data that expand at most {most_times} times; if it is right, unpack it"
+                )
+            yield block
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise Damaged.of(packing, error) from None
     except OSError as error:
-        if not packing or error.errno is not None:
+        if error.errno is not None:
             raise
-        raise Damaged(packing, error) from None
+        raise Damaged.of(packing, error) from None
 
 
-def packing_of(begin: bytes) -> str | None:
-    """The packing of a file by its first bytes; None if it is plain."""
-    return next((packing for magic, packing in MAGICS.items() if begin.startswith(magic)), None)
+def _streams(file: BinaryIO, packing: str) -> Iterator[bytes]:
+    """Python's own readers take damage behind the first stream of xz and bzip2 for the end."""
+    stream, rest, padding = STREAM[packing](), b"", 0
+    while block := rest or file.read(STEP):
+        rest = b""
+        if stream.eof:
+            padding += len(block) - len(block := block.lstrip(b"\0"))
+            if not block:
+                continue
+            stream = STREAM[packing]()
+        yield stream.decompress(block)
+        rest = stream.unused_data
+    if not stream.eof:
+        raise EOFError
+    if packing == "xz" and padding % 4:
+        raise lzma.LZMAError(f"expected padding of a multiple of 4 bytes, got {padding}")
 
 
-def decompress(file: BinaryIO, packing: str) -> BinaryIO:
-    """The decompressed content of a file."""
-    if packing == "zstd":
-        with needed_for("reading a .zst file"):
-            import pyarrow
+def _frames(file: BinaryIO) -> Iterator[bytes]:
+    with needed_for("reading zstd"):
+        import pyarrow
 
-        return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(file, compression="zstd"), BUFFER))
-    opens: dict[str, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-    return cast(BinaryIO, opens[packing](file, "rb"))
+    yield from iter(partial(pyarrow.input_stream(file, compression="zstd").read, BLOCK), b"")
+
+
+def _in_utf8(text: BinaryIO, encoding: str) -> Iterator[bytes]:
+    try:
+        for part in codecs.iterdecode(iter(partial(text.read, BLOCK), b""), encoding):
+            yield part.encode()
+    except UnicodeDecodeError as error:
+        raise Damaged.of(encoding.upper(), error) from None
+
+
+class _Blocks(io.RawIOBase):
+    """A stream of blocks that are made as it is read."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._held = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held:
+            if (block := next(self._blocks, None)) is None:
+                return 0
+            self._held = memoryview(block)
+        size = min(len(buffer), len(self._held))
+        buffer[:size], self._held = self._held[:size], self._held[size:]
+        return size
+
+
+def _stream(blocks: Iterator[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(_Blocks(blocks), BUFFER)
+
+
+def open_bytes(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """A file as it is; `-` is standard input."""
+    return standard_input() if os.fspath(path) == STDIN else cast(io.BufferedReader, open(path, "rb", BUFFER))
 
 
 def standard_input() -> io.BufferedReader:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.lattice.checked import numbers, whole
 from rescore.lattice.tree import token_ids
 from rescore.lm.model import ngram_file
 from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, decompile
-from rescore.lm.model.grams import Grams, check_vocabulary
+from rescore.lm.model.grams import MAX_VOCABULARY, Grams, check_vocabulary
 from rescore.lm.model.tables import Tables
 
 
@@ -129,7 +130,7 @@ class NGram:
         Costs stay those of the whole model. A model of this order estimated from the same counts has the same costs,
         unless this model was pruned: then fewer n-grams are left than the smaller model would have kept.
         """
-        if not 1 <= order <= self.order:
+        if not 1 <= whole(order, "order") <= self.order:
             raise ValueError(f"order: expected 1..{self.order}, the orders of the model, got {order}")
         tables = self.to_tables()
         return NGram.from_tables(
@@ -146,6 +147,7 @@ class NGram:
         The n-grams are shared, not copied (their tokens are, where vocab_size passes 2^16), and the result is kept. A
         model of more ids is refused: its root has an arc for each of them, so it would draft what the target lacks.
         """
+        vocab_size = whole(vocab_size, "vocab_size", 1, MAX_VOCABULARY)
         if vocab_size == self.vocab_size:
             return self
         if vocab_size < self.vocab_size:
@@ -162,6 +164,7 @@ class NGram:
     @classmethod
     def uniform(cls, vocab_size: int) -> NGram:
         """The uniform model: order 1, every id equally probable."""
+        vocab_size = whole(vocab_size, "vocab_size", 1, MAX_VOCABULARY)
         cost = np.full(vocab_size, np.log(vocab_size))
         return cls.from_tables(Tables(levels=(Grams.unigrams(vocab_size),), cost=(cost,), backoff=()))
 
@@ -230,7 +233,7 @@ class NGram:
 
     def step(self, state: int, token: int) -> tuple[int, float]:
         """The next state and the cost of `token` in `state`."""
-        return self.core.step(state, token)
+        return self.core.step(whole(state, "state", 0), whole(token, "token"))
 
     def score(self, tokens: ArrayLike, *, history: ArrayLike = ()) -> NDArray[np.float32]:
         """The cost of each token (ids [n]) given `history` and the tokens before it, float32 [n]."""
@@ -240,11 +243,11 @@ class NGram:
 
     def walk(self, tokens: ArrayLike, state: int = 0) -> Walk:
         """The cost, n-gram order and state of each token (ids [n]), starting in `state`."""
-        return Walk(*self.core.walk(self._ids(tokens, "tokens"), state))
+        return Walk(*self.core.walk(self._ids(tokens, "tokens"), whole(state, "state", 0)))
 
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The cost of every token in `state`, float32 [V]; exp(-cost) sums to 1."""
-        return self.core.distribution(state)
+        return self.core.distribution(whole(state, "state", 0))
 
     def ids(self, words: Sequence[str]) -> NDArray[np.int32]:
         """The ids of words, int32 [n]; unknown words become `<unk>` or `<UNK>` if the model has it, else ValueError."""
@@ -306,7 +309,7 @@ class NGram:
 
     def _ids(self, tokens: ArrayLike, name: str) -> NDArray[np.int32]:
         """Token ids as int32 [n] for the core; ValueError if one is outside the vocabulary."""
-        array = np.asarray(tokens)
+        array = numbers(tokens, name)
         if array.size == 0:
             return np.zeros(0, np.int32)
         if array.ndim != 1:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.lattice.checked import numbers
 from rescore.lattice.short_repr import short_repr
 from rescore.lm.model.arpa import BOS, EOS, UNK
 from rescore.lm.model.ngram import NGram
@@ -124,7 +125,7 @@ def score_texts(
     begin = end_of_text if bos is None else bos
     state = model.start([] if begin is None else [begin])
     for text in texts:
-        tokens = np.asarray(text)
+        tokens = np.atleast_1d(numbers(text, "tokens"))
         for at in range(0, len(tokens), CHUNK):
             part = tokens[at : at + CHUNK]
             ends = np.zeros(0, np.int64) if bos in (None, end_of_text) else np.flatnonzero(part == end_of_text) + 1

@@ -52,6 +52,9 @@ def hub_folder(name: str | Path, patterns: Sequence[str]) -> Path:
         raise FileNotFoundError(
             f"{name}: expected a path, or a model of the Hugging Face Hub, got nothing of that name: {why}"
         ) from None
+    except OSError as error:
+        why = f"the cache of the Hub cannot be written: {error.strerror or error}; set HF_HOME to a folder that can be"
+        raise OSError(error.errno, why, error.filename or constants.HF_HUB_CACHE) from None
 
 
 @cache

@@ -12,9 +12,13 @@ import time
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 from support import cli, dumps
 from support.refusals import assert_named
 
@@ -226,6 +230,82 @@ def test_what_was_written_is_named(world, capsys, tmp_path):
     assert told.out.endswith(f"\nwrote {files[0]}, {files[1]}\n") and all(file.exists() for file in files)
     told = cli.done(capsys, f"lm convert {world}/lm.ngram - --json", files[1])
     assert told.out.endswith("\\end\\\n") and "wrote" not in told.err
+
+
+LINKED = {
+    "lm build TEXT --order 2 -o": ["lm.arpa", "lm.ngram", "lm.fst", "lm.arpa.gz"],
+    "lm build TEXT --order 2 -o lm.ngram --json": ["lm.json"],
+    "lm convert LM": ["b.ngram", "b.lookup.bin"],
+    "lm score LM TEXT --per-line": ["lines.tsv"],
+    "lm count TOKENS --vocab-size 9 --end-of-text 0 -o": ["counts"],
+    "dump reduce LOGITS --kind greedy --top-k 4 -o": ["dump"],
+    "env --json": ["env.json"],
+}
+
+
+@pytest.fixture
+def sources(tmp_path, capsys):
+    """Inputs by the words that stand for them."""
+    (tmp_path / "a.txt").write_text("a b c\nb c d\n" * 5)
+    cli.done(capsys, f"lm build {tmp_path}/a.txt --order 3 -o {tmp_path}/a.ngram")
+    np.array([1, 2, 3, 0] * 9, np.uint16).tofile(tmp_path / "a.bin")
+    logits = np.random.default_rng(0).normal(size=(9, 2, 9)).astype(np.float32)
+    texts = {"tokens": logits[:, 0].argmax(-1), "offsets": np.array([0, 9])}
+    save_file({"logits": logits, **texts}, tmp_path / "a.safetensors")
+    names = {"TEXT": "a.txt", "LM": "a.ngram", "TOKENS": "a.bin", "LOGITS": "a.safetensors"}
+    return {word: tmp_path / name for word, name in names.items()}
+
+
+@pytest.mark.parametrize("words, name", [(words, name) for words, names in LINKED.items() for name in names])
+def test_links_are_followed(capsys, tmp_path, monkeypatch, sources, words, name):
+    """The link stays, its target gets what a plain output gets, and nothing else is left."""
+    monkeypatch.chdir(tmp_path)
+    words = [str(sources.get(word, word)) for word in words.split()]
+    (tmp_path / "big").mkdir()
+    os.symlink(f"big/{name}", name)
+    cli.done(capsys, *words, name)
+    assert os.path.islink(name) and os.listdir("big") == [name]
+    (tmp_path / "plain").mkdir()
+    cli.done(capsys, *words, f"plain/{name}")
+    if os.path.isfile(name) and not name.endswith(".json"):
+        assert Path("big", name).read_bytes() == Path("plain", name).read_bytes()
+    elif os.path.isdir(name):
+        assert os.listdir(f"big/{name}") == os.listdir(f"plain/{name}")
+
+
+@pytest.mark.parametrize("words, name", [(words, name) for words, names in LINKED.items() for name in names])
+def test_names_that_are_not_utf8(capsys, tmp_path, monkeypatch, sources, words, name):
+    """Of inputs and outputs."""
+    monkeypatch.chdir(tmp_path)
+    odd = {}
+    for word, path in sources.items():
+        odd[word] = path.rename(path.with_name(os.fsdecode(b"caf\xe9" + path.suffix.encode())))
+    out = os.fsdecode(b"caf\xe9-") + name
+    cli.done(capsys, *(str(odd.get(word, word)) for word in words.split()), out)
+    assert os.path.exists(out)
+
+
+def test_parquet_of_a_name_that_is_not_utf8(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"caf\xe9.parquet")
+    with open(name, "wb") as file:
+        pq.write_table(pa.table({"text": ["a b c", "b c"] * 9}), file)
+    cli.done(capsys, "lm build", name, "--order", 2, "-o", "lm.ngram")
+
+
+@pytest.mark.parametrize(
+    "words", ["lm build TEXT --order 2 -o o.arpa", "lm count TOKENS --vocab-size 9 --end-of-text 0 -o o"]
+)
+def test_a_folder_that_was_deleted(tmp_path, sources, words):
+    (tmp_path / "gone").mkdir()
+    process = cli.start(
+        *(str(sources.get(word, word)) for word in words.split()),
+        cwd=tmp_path / "gone",
+        preexec_fn=lambda: os.rmdir(tmp_path / "gone"),
+    )
+    err = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 1 and err.count("\n") == 1
+    assert_named(err, [f"{words.split()[-1]}: cannot be written", "current folder"])
 
 
 CLOSED = [

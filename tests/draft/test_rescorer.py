@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from support import forms
 from support.refusals import refused, refuses
 
 from rescore import Calibration, NGram, NGramDrafter, Rescorer, Sausage, TextMemory
@@ -46,6 +48,81 @@ def test_worked_example():
     messi = 0.4 * 0.8 / (0.4 * 0.8 + 0.5 * (0.2 / 0.9) * 0.1)
     assert tree.logq[1] == pytest.approx(math.log(0.5 / 0.9 * messi), abs=1e-6)
     assert TokenTree.from_drafts(drafts.tokens).size == 7  # two drafts of three tokens, and the last word of the third
+
+
+HISTORIES = np.array([[-1, -1, 0], [1, 2, 3]], np.int32)
+TWO = Sausage.batch([ONE, ONE])
+EVERY_RESCORER = pytest.mark.parametrize(
+    "rescorer", [PLAIN, CALIBRATED, TEXTLESS], ids=["plain", "calibrated", "textless"]
+)
+
+
+def alike(mine, theirs) -> None:
+    for name in ("tokens", "parents", "logq", "count"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
+
+
+@EVERY_RESCORER
+@pytest.mark.parametrize("form", forms.IDS)
+def test_histories_in_every_form(rescorer, form):
+    history = forms.IDS[form](HISTORIES)
+    alike(rescorer.trees(TWO, history, 5), rescorer.trees(TWO, HISTORIES, 5))
+    np.testing.assert_array_equal(PLAIN.paths(TWO, history).cost, PLAIN.paths(TWO, HISTORIES).cost)
+    np.testing.assert_array_equal(PLAIN.states(history), PLAIN.states(HISTORIES))
+
+
+@EVERY_RESCORER
+@pytest.mark.parametrize("empty", [np.zeros((2, 0), np.int32), [[], []], [[-1, -1], [-1, -1]], torch.zeros(2, 0)])
+def test_histories_without_tokens(rescorer, empty):
+    """The trees of a single lattice after no text."""
+    single = rescorer.tree(ONE, [], 5)
+    for tree in rescorer.trees(TWO, empty, 5):
+        assert tree.tokens.tolist() == single.tokens.tolist() and tree.logq.tolist() == single.logq.tolist()
+    padded = rescorer.trees(TWO, [[-1, -1], [1, 2]], 5)
+    assert padded[0].logq.tolist() == single.logq.tolist()
+    assert padded[1].logq.tolist() == rescorer.tree(ONE, [1, 2], 5).logq.tolist()
+
+
+@EVERY_RESCORER
+@pytest.mark.parametrize(
+    "wrong", [None, [[1], [1, 2]], [[], [1]], [[1.0]] * 2, [["a"]] * 2, [[[1]]], [[1]], [[2**40]] * 2]
+)
+def test_histories_that_are_none_are_named(rescorer, wrong):
+    for call in (rescorer.trees, PLAIN.paths, PLAIN.normalise):
+        with refused((TypeError, ValueError), "history", "expected", "got"):
+            call(TWO, wrong)
+
+
+@EVERY_RESCORER
+def test_sizes_in_every_form(rescorer):
+    for form in forms.SIZES.values():
+        alike(rescorer.trees(TWO, HISTORIES, form(5)), rescorer.trees(TWO, HISTORIES, 5))
+        assert PLAIN.paths(TWO, HISTORIES, form(2)).tokens.shape[1] == 2
+        assert PUSHED.trees(form(2)).tokens.shape[1] == 2
+    for wrong in (*forms.NO_SIZES, 2**40):
+        for name, call in (("n", rescorer.trees), ("p", PLAIN.paths)):
+            with refused((TypeError, ValueError), f"{name}: expected", wrong):
+                call(TWO, HISTORIES, wrong)
+        with refused((TypeError, ValueError), "threads: expected", wrong):
+            Rescorer(MODEL, threads=wrong)
+
+
+@pytest.mark.parametrize("form", forms.FLOATS)
+def test_weights_and_uniforms_in_every_form(form):
+    weights, uniforms = np.array([0.25, 0.5, 2], np.float32), np.full((2, 3), 0.25, np.float32)
+    change = forms.FLOATS[form]
+    made, known = (Rescorer(MODEL, alpha=of(weights[:1]), head=of(weights)) for of in (change, np.array))
+    alike(made.trees(BATCH, [[0]], 5), known.trees(BATCH, [[0]], 5))
+    np.testing.assert_array_equal(PUSHED.sample(change(uniforms)).tokens, PUSHED.sample(uniforms).tokens)
+
+
+@pytest.mark.parametrize("wrong", [None, "a", [[1], [1, 2]], [None]], ids=str)
+def test_weights_that_are_none_are_named(wrong):
+    if wrong is not None:
+        refuses((TypeError, ValueError), lambda: Rescorer(MODEL, alpha=wrong), "alpha: expected numbers")
+        refuses((TypeError, ValueError), lambda: Rescorer(MODEL, alpha=1, head=wrong), "head: expected numbers")
+    refuses((TypeError, ValueError), lambda: PUSHED.sample(wrong), "uniforms: expected numbers")
+    refuses((TypeError, ValueError), lambda: PLAIN.normalise(ONE, [0], temperature=wrong), "temperature: expected")
 
 
 def test_models_of_different_vocabularies_are_those_of_the_greatest():

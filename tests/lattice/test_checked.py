@@ -3,13 +3,26 @@
 import json
 from typing import Annotated
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, structs
-from support.refusals import refused
+from support import forms
+from support.refusals import refused, refuses
 
-from rescore.lattice.checked import Checked, Sha256, of_format, parse_object, read_object, validate
+from rescore.lattice.checked import (
+    Checked,
+    Sha256,
+    numbers,
+    of_format,
+    parse_object,
+    read_object,
+    real,
+    validate,
+    whole,
+)
 
 
 class Leaf(Checked, frozen=True, kw_only=True):
@@ -79,7 +92,7 @@ def test_values_that_are_made_are_checked_as_those_that_are_read():
 
 
 STRANGE = [b'{"a": NaN}', b'{"a": 1, "a": 2}', b'{"a": 1e999}']
-TEXTS = [b"", b"[]", b"{", b'{"a": 1}}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a":' * 100_000, b"\xff", b"\xef\xbb\xbf{}"]
+TEXTS = [b"", b"[]", b"{", b'{"a": 1}}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a":' * 100_000, b"\xff"]
 
 
 @pytest.mark.parametrize("text", [*STRANGE, *TEXTS])
@@ -89,6 +102,12 @@ def test_files_that_are_no_objects(tmp_path, text):
         read_object(tmp_path / "a.json")
     if text in STRANGE:
         assert set(read_object(tmp_path / "a.json", lenient=True)) == {"a"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_encodings_of_json(tmp_path, encoding):
+    (tmp_path / "a.json").write_bytes('{"a": "\u00e9"}'.encode(encoding))
+    assert read_object(tmp_path / "a.json") == {"a": "\u00e9"}
 
 
 def test_larger_files_are_not_read(tmp_path):
@@ -105,3 +124,54 @@ def test_formats_and_versions(version):
         of_format({"format": "f", "version": version}, "x", "f", (1, 2), "again")
     with refused(ValueError, "x", "None"):
         of_format(parse_object("{}", "x"), "x", "f", (1, 2))
+
+
+@pytest.mark.parametrize("form", forms.FLOATS)
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 2, 2), (0,), (2, 0)])
+def test_numbers_in_every_form(form, shape):
+    """The values are exact in bfloat16."""
+    values = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) - 2) / 4
+    found = numbers(forms.FLOATS[form](values), "a", "f")
+    assert found.dtype.kind == "f" and found.shape == shape
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("form", forms.IDS)
+def test_integers_in_every_form(form):
+    ids = np.array([[1, -1, 100], [0, 2, 3]])
+    np.testing.assert_array_equal(numbers(forms.IDS[form](ids), "a"), ids)
+
+
+NO_NUMBERS = [
+    None,
+    "abc",
+    ["a"],
+    [[1], [1, 2]],
+    [[], [1]],
+    [[1], 2],
+    {1: 2},
+    [True],
+    [2**64],
+    torch.eye(2) > 0,
+]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
+def test_what_is_no_array_of_integers(value):
+    with refused((TypeError, ValueError), "a: expected integers", "got"):
+        numbers(value, "a")
+    with refused((TypeError, ValueError), "a: expected floating point numbers", "got"):
+        numbers(value, "a", "f")
+
+
+def test_sizes_and_numbers():
+    for form in forms.SIZES.values():
+        assert whole(form(7), "n") == 7 and type(whole(form(7), "n")) is int
+    for value in forms.NO_SIZES:
+        refuses(TypeError, lambda value=value: whole(value, "n"), "n", "integer")
+    refuses(ValueError, lambda: whole(2**40, "n"), "n", 2**40, 2**31 - 1)
+    refuses(ValueError, lambda: whole(np.int64(-1), "n", 0), "n", "0..", "-1")
+    for value in (0.25, np.float16(0.25), torch.tensor(0.25), torch.tensor(0.25).bfloat16().requires_grad_()):
+        assert real(value, "x") == 0.25
+    for wrong in ("0.25", None, [0.25], True):
+        refuses(TypeError, lambda wrong=wrong: real(wrong, "x"), "x", "number")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import forms
 from support.paths import ROOT
 from support.refusals import refused, refuses
 
@@ -151,6 +152,43 @@ def test_probabilities_are_no_logits(dtype):
     for fine in (np.eye(3), np.zeros((2, 3)), np.array([[0.5, 0.4, 0.3], [0.5, 0.25, 0.25]]), -np.log(p[0, :, :3])):
         Sausage.from_logits(fine.astype(dtype), 2)
         Sausage.from_topk(np.tile(np.arange(3), (len(fine), 1)), fine.astype(dtype))
+
+
+@pytest.mark.parametrize("slots", [[1], [2], [0, 2], [1, 2]])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_probabilities_of_some_heads_are_no_logits(monkeypatch, slots, rows):
+    """Such as those of extra heads that apply softmax themselves; in any block of rows."""
+    logits = np.random.default_rng(2).normal(0, 3, (rows, 3, 50)).astype(np.float32)
+    wrong = logits.copy()
+    wrong[:, slots] = np.exp(logits[:, slots]) / np.exp(logits[:, slots]).sum(-1, keepdims=True)
+    with refused(ValueError, f"[.., {slots[0]}, :]", f"head {slots[0] + 1}", "probabilities"):
+        Sausage.from_logits(wrong, 4)
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 4 * 3 * 50 * 8)
+    with refused(ValueError, f"head {slots[0] + 1}", "probabilities"):
+        Sausage.from_logits(np.concatenate([*[logits] * 8, *[wrong] * 8]), 4)
+    Sausage.from_logits(logits, 4)
+    one_hot = logits.copy()
+    one_hot[:, slots] = np.eye(50)[: len(slots)]
+    Sausage.from_logits(one_hot, 4)
+
+
+@pytest.mark.parametrize("form", forms.FLOATS)
+def test_logits_and_logp_in_every_form(form):
+    logits = np.float32(np.random.default_rng(3).integers(-40, 40, (2, 3, 9)) / 4)  # exact in bfloat16
+    made = Sausage.from_logits(forms.FLOATS[form](logits), np.int64(4))
+    np.testing.assert_array_equal(made.ids, Sausage.from_logits(logits, 4).ids)
+    ids = np.argsort(-logits, axis=-1, kind="stable")[..., :4]
+    logp = -np.sort(-logits, axis=-1)[..., :4]
+    for change in forms.IDS.values():
+        made = Sausage.from_topk(change(ids), forms.FLOATS[form](logp), vocab_size=np.int64(9))
+        np.testing.assert_array_equal(made.cost, -logp)
+
+
+@pytest.mark.parametrize("wrong", [None, "abc", [[[1.0]], [[1.0, 2.0]]], [[["a"]]]], ids=str)
+def test_what_is_no_array_is_named(wrong):
+    refuses((TypeError, ValueError), lambda: Sausage.from_logits(wrong, 1), "logits: expected", "got")
+    refuses((TypeError, ValueError), lambda: Sausage.from_topk([[1]], wrong), "logp: expected", "got")
+    refuses((TypeError, ValueError), lambda: Sausage.from_topk(wrong, [[-1.0]]), "ids: expected", "got")
 
 
 def slow_length(sausage: Sausage, truth: list[int], k: int) -> int:

@@ -95,7 +95,7 @@ def test_wrong_arguments_are_refused():
     refuses(TypeError, lambda: TokenTree.from_drafts(np.array([[1.0]])), "drafts", "float64")
     refuses(ValueError, lambda: TokenTree.from_drafts(np.array([[1, -1, 2]])), "drafts[0]", "[1, -1, 2]")
     refuses(ValueError, lambda: TokenTree(**arrays()).head(-1), "head", "0")
-    refuses(ValueError, lambda: accepted_by_size(np.zeros((1, 2)), np.zeros((1, 3)), np.zeros((1, 2))), "parents")
+    refuses(ValueError, lambda: accepted_by_size([[0, 0]], [[0, 0, 0]], [[0, 0]]), "parents")
     for parents in ([1, -1], [-1, 1]):  # a later node, the node itself
         with refused(ValueError, "parents", "-1"):
             accepted_by_size(np.array([[1, 2]]), np.array([parents]), np.array([[1]]))

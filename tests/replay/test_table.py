@@ -1,5 +1,6 @@
 """Passes and drafts as Parquet and JSON lines: both equal, exact, and consistent with the replay."""
 
+import gzip
 import io
 import json
 from collections import Counter, defaultdict
@@ -140,6 +141,15 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
                 np.testing.assert_array_equal(getattr(again, counts), getattr(tally, counts))
 
 
+def test_files_are_read_by_content(passes, tmp_path):
+    files = passes[2]
+    path = tmp_path / "passes.jsonl"
+    path.write_bytes(gzip.compress(files[".jsonl"].getvalue()))
+    assert sum(len(own.sequence) for _, own in read_table(path)) == len(passes[1])
+    path.write_bytes(path.read_bytes()[:-8])
+    refuses(ValueError, lambda: list(read_table(path)), "passes.jsonl", "gzip")
+
+
 @pytest.mark.parametrize(
     "content, told",
     [
@@ -156,7 +166,7 @@ def test_what_is_no_table_is_refused(passes, tmp_path, content, told):
     refuses(ValueError, lambda: list(read_table(path)), *told)
     path = tmp_path / "b.parquet"
     path.write_bytes(b"PAR1")
-    refuses(ValueError, lambda: list(read_table(path)), "results")
+    refuses(ValueError, lambda: list(read_table(path)), "b.parquet")
     refuses(ValueError, lambda: RecordWriter(io.BytesIO(), ".csv", DRAFTS), "lines", ".csv")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli import output
 from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
 from rescore.decode.cli.values import did_you_mean, int_between
 from rescore.decode.draft.registry import SPECS, Spec, row_name
+from rescore.lattice.atomic import atomic_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
 
     prompts: Path = option(
         "FILE|DUMP",
-        "JSON lines with prompt, text or messages, or Spec-Bench's files, also .gz; or a dump with prompts",
+        "JSON lines with prompt, text or messages, or Spec-Bench's files, also packed; or a dump with prompts",
         Path,
         required=True,
     )
@@ -117,7 +117,7 @@ def run(args: BenchDecodeArgs) -> Result:
     with ExitStack() as stack:
         lines = None
         if args.out:
-            stream = stack.enter_context(output.writing(args.out))
+            stream = stack.enter_context(atomic_file(args.out))
             lines = stack.enter_context(RecordWriter(stream, args.out.suffix, ROUNDS))
         bar = stack.enter_context(screen.progress_bar())
         rounds = bar.add_task("rounds", total=len(args.batch) * args.repeats * len(tasks) * (1 + len(contenders)))

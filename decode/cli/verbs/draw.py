@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli import output
 from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option, value_errors_of
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, int_between
+from rescore.lattice.atomic import atomic_file
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def write(path: Path, drawing: str) -> None:
     content = drawing.encode("utf-8", "replace")
     if path.suffix == ".png":
         content = _cairosvg().svg2png(bytestring=content, scale=SCALE)
-    with output.writing(path) as file:
+    with atomic_file(path) as file:
         file.write(content)
 
 

@@ -23,7 +23,7 @@ class DumpMakeArgs(ModelArgs, DumpOutArgs):
 
     prompts  JSON lines with prompt or text, optionally task and reference, as text
              or token ids; or chats: messages of role and content, whose last answer
-             is the reference; or Spec-Bench's files; also .gz
+             is the reference; or Spec-Bench's files; also packed
     kinds    forced   the model reads the references, one pass per text
              greedy   the model's most probable tokens
              sampled  tokens sampled with one random number per position

@@ -12,7 +12,7 @@ from rescore.decode.cli import values
 from rescore.decode.cli.groups import TOKENIZER, DumpOutArgs
 from rescore.decode.cli.options import Misuse, argument, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import float_between
+from rescore.decode.cli.values import float_between, printable
 
 if TYPE_CHECKING:
     from rescore.lattice.logits_file import LogitsSource
@@ -78,7 +78,7 @@ def run(args: DumpReduceArgs) -> Result:
     found = [describe(source) for source in sources]
     tokenizer = tokenizer_of(args, found[0]["shape"][2])
     header = DumpHeader(
-        model=args.name or args.logits[0].stem,
+        model=args.name or printable(args.logits[0].stem),
         tokenizer_sha256=tokenizer and tokenizer.sha256,
         vocab_size=found[0]["shape"][2],
         heads=found[0]["shape"][1],
@@ -102,7 +102,7 @@ def sources_of(args: DumpReduceArgs) -> list[LogitsSource]:
     for name in ("tokens", "task"):
         if (given := len(getattr(args, name))) not in (0, len(args.logits)):
             raise Misuse(f"--{name}: expected one for each of the {len(args.logits)} files of logits, got {given}")
-    names = args.task or [path.stem for path in args.logits]
+    names = args.task or [printable(path.stem) for path in args.logits]
     if not args.task and len(set(names)) < len(names):
         raise Misuse(
             f"{' '.join(map(str, args.logits))}: expected different file names, since they name the tasks; "
@@ -119,7 +119,7 @@ def describe(source: LogitsSource) -> dict[str, Any]:
     with open_logits(source.logits) as logits:
         return {
             "task": source.task,
-            "file": source.logits.name,
+            "file": printable(source.logits.name),
             "shape": list(logits.shape),
             "dtype": logits.dtype,
             "bytes": source.logits.stat().st_size,

@@ -19,7 +19,6 @@ from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, opt
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, float_between, int_between, nonempty_text, printable, printable_text
 from rescore.decode.draft.registry import SPECS
-from rescore.lattice.atomic import os_errors_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,13 +202,9 @@ def run(args: GenerateArgs) -> Result:
 
 def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | None:
     """The ids of a file that texts are likely to copy."""
-    from rescore.decode.cli.decoders import prompt_of
+    from rescore.decode.cli.decoders import text_of_file
 
-    if path is None:
-        return None
-    with os_errors_of(str(path)):
-        text = prompt_of(os.fsdecode(path.read_bytes()), str(path))
-    return decoder.text.encode_more(text)
+    return None if path is None else decoder.text.encode_more(text_of_file(path))
 
 
 def shaping_of(args: GenerateArgs) -> Shaping:

@@ -46,10 +46,12 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
       .parquet       a column of text
                      Text is tokenized by --tokenizer, or by --model's. Without one,
                      white space separates words, and a document is a sentence. All
-                     text formats but .parquet also with .gz, .bz2, .xz or .zst.
+                     text formats but .parquet also packed (.gz, .bz2, .xz, .zst),
+                     or in UTF-16 or UTF-32, both told by content.
       .npy           a flat array of token ids of any integer type, documents
                      separated by the end-of-text id
-      .bin           the same without a header, little-endian, see --dtype
+      .bin           the same without a header, little-endian; ids are as wide as
+                     the zeros of the file tell, see --dtype
       folder         a dump (docs/reference/dump-format.md), whose prompts and
                      continuations are read; or counts, from `rescore lm count` or
                      tools/data/count_spark.py

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LmMergeArgs(ReadingArgs, PruningArgs, LmOutArgs, ReportedArgs):
-    r"""Merge several models over the same tokens into one. It holds the n-grams of all
-    of them, with the probabilities of their mixture, and backoff weights that make
-    every context sum to one. Orders, formats and training texts of the models may
-    differ.
+    r"""Merge several models over the same tokens, or of words, into one. It holds the
+    n-grams of all of them, with the probabilities of their mixture, and backoff
+    weights that make every context sum to one. Orders, formats and training texts
+    of the models may differ, and the words of word models: the result has those of
+    all, and a word that a model lacks has probability 0 there.
 
     linear       p = l1 p1 + l2 p2 + ..; exact for every n-gram in the result; other
                  tokens after a context back off to the mixture of all models
@@ -75,7 +76,7 @@ def run(args: LmMergeArgs) -> Result:
     from rescore.decode.cli import lm_files, screen
     from rescore.decode.cli.verbs.lm_info import tables
     from rescore.lm.build.in_memory import prune_model
-    from rescore.lm.build.interpolate import check_alike, merge_models
+    from rescore.lm.build.interpolate import check_alike, merge_models, with_one_vocabulary
     from rescore.lm.build.tuning import tune_mixture
     from rescore.lm.model.perplexity import perplexity
     from rescore.lm.model.vocabulary import Skipped
@@ -87,8 +88,10 @@ def run(args: LmMergeArgs) -> Result:
     heldout: dict[str, Any] = {}
     with screen.stages() as stage:
         given = [named(stage, args, path, tokenizer) for path in args.models]
-        check_alike(given, [str(path) for path in args.models])
+        together = with_one_vocabulary(given, log_linear=args.log_linear)
+        check_alike(together, [str(path) for path in args.models])
         if args.tune:
+            given = list(together)
             texts, end_of_text = read_heldout(stage, args, given, tokenizer, skipped)
             stage("tuning the weights")
             found = tune_mixture(given, texts, end_of_text=end_of_text, log_linear=args.log_linear)

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli import output, values
+from rescore.decode.cli import values
 from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, TUNE_SEQUENCES, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option, value_errors_of
 from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
 from rescore.decode.draft.registry import row_name, split, uses_heads_alone
+from rescore.lattice.atomic import atomic_file
 
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings
@@ -121,7 +122,7 @@ def replayed(args: RunArgs) -> Report:
 
     with ExitStack() as stack:
         passes, drafts = (
-            stack.enter_context(RecordWriter(stack.enter_context(output.writing(path)), path.suffix, fields))
+            stack.enter_context(RecordWriter(stack.enter_context(atomic_file(path)), path.suffix, fields))
             if path
             else None
             for path, fields in ((args.out, PASSES), (args.drafts, DRAFTS))

@@ -31,7 +31,7 @@ class TrainHeadsArgs(TrainingArgs):
                      token, given the state and the root token, to DIR/heads
     prompts  JSON lines with prompt or text, optionally task and reference, as text
              or token ids; or chats: messages of role and content, whose last answer
-             is the reference; or Spec-Bench's files; also .gz
+             is the reference; or Spec-Bench's files; also packed
     files    DIR/heads        the heads, for --heads and Drafting: the best on the
                               held-out texts, one in 41
              DIR/curve.jsonl  loss and recall of every slot during training

@@ -174,6 +174,37 @@ def test_damaged(tmp_path, packing, name):
         read(tmp_path / f"a.txt{packing}", Skipped(), documents="file")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_other_encodings(tmp_path, monkeypatch, encoding):
+    """Text of other encodings, which is not divided."""
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 50)
+    texts = [f"the cat {i} \u00e9" for i in range(40)]
+    (tmp_path / "a.txt").write_bytes("\n".join(texts).encode(encoding))
+    (tmp_path / "a.jsonl").write_bytes(as_lines(*texts).decode().encode(encoding))
+    (tmp_path / "b.jsonl").write_bytes(gzip.compress(as_lines(*texts)))
+    (tmp_path / "c.jsonl.gz").write_bytes(as_lines(*texts))
+    for name in ("a.txt", "a.jsonl", "b.jsonl", "c.jsonl.gz"):
+        assert read(tmp_path / name) == texts
+
+
+def test_lines_of_another_encoding_are_skipped(tmp_path):
+    """PowerShell's >> adds UTF-16 to any file; a text may hold some NUL characters."""
+    (tmp_path / "a.txt").write_bytes(b"one two\na\0b\n" + "three four\n".encode("utf-16-le"))
+    skipped = Skipped()
+    assert read(tmp_path / "a.txt", skipped) == ["one two", "a\0b"] and skipped.reasons["not UTF-8"] >= 1
+    refuses(ValueError, lambda: read(tmp_path / "a.txt"), "a.txt, line 3", "UTF-16")
+
+
+def test_checksums_of_parquet(tmp_path):
+    """A flipped bit of a page, which pyarrow reads unless it is asked to check."""
+    path, texts = tmp_path / "a.parquet", ["the cat sat"] * 300
+    pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
+    assert read(path) == texts
+    path.write_bytes(path.read_bytes().replace(b"\0\0\0the cat", b"\0\0\0the cut", 1))
+    assert "the cut sat" in pq.read_table(path)["text"].to_pylist()
+    refuses(ValueError, lambda: read(path), "a.parquet")
+
+
 @settings(max_examples=150)
 @given(
     st.lists(st.sampled_from(["", "a", "bb", "c" * 9, "é", "\r"]), max_size=12),

@@ -4,13 +4,16 @@ import math
 from dataclasses import replace
 from itertools import product
 
+import kenlm
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import cli as support_cli
 from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
+from rescore.decode import cli
 from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
 from rescore.lm.build.tuning import tune_mixture
@@ -88,6 +91,87 @@ def test_models_keep_what_they_say():
     assert mixed["method"] == "linear" and [own["weight"] for own in mixed["models"]] == [0.5, 0.5]
     assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]]
     assert mixed["models"][1]["note"] == "b"
+
+
+def read_words(path) -> dict[tuple[str, ...], tuple[float, float]]:
+    """The n-grams of an ARPA file as words: probability and backoff weight."""
+    rows = [line.split("\t") for line in path.read_text().splitlines() if line[:1] == "-" or line[:1] == "0"]
+    return {tuple(row[1].split()): (10 ** float(row[0]), 10 ** float((*row, "0")[2])) for row in rows}
+
+
+def of_words(grams, history: tuple[str, ...], word: str) -> float:
+    """p(word | history) by Katz's recursion; 0 for a word that the model lacks."""
+    if (*history, word) in grams:
+        return 0 if word == "<s>" else grams[(*history, word)][0]
+    return of_words(grams, history[1:], word) * grams.get(history, (1, 1))[1] if history else 0
+
+
+TEXTS = {
+    "a": "a b c\nb c a\nc\n",
+    "b": "x y a\ny a x\na y\n",
+    "c": "c b a\nb a c\na b\n",
+}
+SENTENCES = ["a b c", "x y a", "c b a", "y a x", "a", "b x", "<unk> a"]
+
+
+@pytest.fixture(scope="module")
+def word_models(tmp_path_factory):
+    """Models of other words, or of the same in another order, as .ngram and as ARPA."""
+    folder = tmp_path_factory.mktemp("words")
+    for name, text in TEXTS.items():
+        (folder / f"{name}.txt").write_text(text * 4)
+        for suffix in ("ngram", "arpa"):
+            assert not cli.main([*f"lm build {folder}/{name}.txt --order 3 -o {folder}/{name}.{suffix}".split()])
+    return folder
+
+
+@pytest.mark.parametrize("suffixes", [("ngram", "ngram"), ("arpa", "arpa"), ("ngram", "arpa"), ("arpa", "ngram")])
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "c"), ("b", "a")])
+def test_models_of_other_words_are_merged_over_all_of_them(word_models, tmp_path, names, suffixes):
+    files = [str(word_models / f"{name}.{suffix}") for name, suffix in zip(names, suffixes)]
+    out = ["-o", f"{tmp_path}/m.arpa"]
+    assert not cli.main(["lm", "merge", *files, "--weights", "0.7,0.3", *out])
+    merged = read_words(tmp_path / "m.arpa")
+    made = [read_words(word_models / f"{name}.arpa") for name in names]
+    assert set(merged) == set(made[0]) | set(made[1])
+    words = sorted({word for (*_, word) in merged})
+    for *history, word in merged:
+        p = [of_words(grams, tuple(history), word) for grams in made]
+        if word != "<s>":
+            assert merged[(*history, word)][0] == pytest.approx(0.7 * p[0] + 0.3 * p[1], rel=1e-5), (history, word)
+    for length in range(3):
+        for history in product([word for word in words if word != "</s>"], repeat=length):
+            assert sum(of_words(merged, history, word) for word in words) == pytest.approx(1, abs=1e-5)
+    scorer = kenlm.Model(str(tmp_path / "m.arpa"))
+    for sentence in (one for one in SENTENCES if {*words}.issuperset(one.split())):
+        text = ("<s>", *sentence.split(), "</s>")
+        expected = [of_words(merged, text[max(0, at - 2) : at], text[at]) for at in range(1, len(text))]
+        assert scorer.score(sentence) == pytest.approx(sum(map(math.log10, expected)), abs=1e-4)
+
+
+def test_tuning_models_of_other_words(word_models, tmp_path, capsys):
+    """The text of one of them, which gets nearly all the weight; its words are those of all."""
+    call = f"lm merge {word_models}/a.ngram {word_models}/b.arpa --tune {word_models}/b.txt -o {tmp_path}/m.ngram"
+    report = support_cli.figures(capsys, call)
+    assert report["merged"][1]["weight"] > 0.9 and report["heldout"]["merged"] < report["heldout"]["equal"]
+    model = NGram.open(tmp_path / "m.ngram")
+    assert model.words is not None and set(model.words) == {"<unk>", "</s>", *"abcxy"}
+
+
+def test_models_without_weight_add_no_words(word_models, tmp_path):
+    a, b = (NGram.open(word_models / f"{name}.ngram") for name in "ab")
+    assert merge_models([a, b], [1.0, 0.0]).words == a.words
+
+
+def test_words_that_cannot_be_numbered_alike_are_refused(word_models):
+    """Words of a tokenizer, whose ids count; words that one of a product's factors lacks."""
+    a, b, c = (NGram.open(word_models / f"{name}.ngram") for name in "abc")
+    of_tokenizer = replace(b, metadata={**b.metadata, "tokenizer": "x"})
+    refuses(ValueError, lambda: merge_models([a, of_tokenizer]), "model 2", "words")
+    refuses(ValueError, lambda: merge_models([a, b], Mixture.equal(2, log_linear=True)), "log-linear", "'x'")
+    merged = merge_models([a, c], Mixture.equal(2, log_linear=True))
+    assert merged.words == a.words
+    np.testing.assert_allclose(np.exp(-merged.distribution(0)).sum(), 1, rtol=1e-6)
 
 
 def nats(made, weights, text, log_linear) -> float:

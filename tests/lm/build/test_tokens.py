@@ -62,6 +62,64 @@ def test_bin(tmp_path, dtype, vocab_size, stored):
     assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(STREAM)
 
 
+IDS = np.random.default_rng(0).zipf(1.3, 3000) % 2000
+
+
+def piped(path, **options) -> list[int]:
+    """The ids of a named pipe that gives the bytes of a file."""
+    os.mkfifo(path.with_name("pipe.bin"))
+    writer = threading.Thread(target=lambda: path.with_name("pipe.bin").write_bytes(path.read_bytes()))
+    writer.start()
+    found = flat(read(path.with_name("pipe.bin"), **options))
+    writer.join()
+    return found
+
+
+@pytest.mark.parametrize("ids", [IDS, IDS * 0 + 7, IDS % 2, (IDS % 50 == 3) * 5], ids=["zipf", "one", "two", "rare"])
+@pytest.mark.parametrize(("vocab_size", "stored"), [(2000, "<u2"), (2000, "<u4"), (2000, "<i4"), (2000, "<i8")])
+def test_the_width_of_ids_is_told_by_their_zeros(tmp_path, ids, vocab_size, stored):
+    ids.astype(stored).tofile(tmp_path / "a.bin")
+    assert flat(read(tmp_path / "a.bin", vocab_size, None)) == ids.tolist()
+    assert piped(tmp_path / "a.bin", vocab_size=vocab_size, end_of_text=None) == ids.tolist()
+
+
+@pytest.mark.parametrize("stored", ["<u4", "<i8"])
+def test_the_width_of_ids_of_large_vocabularies(tmp_path, stored):
+    ids = IDS * 40
+    ids.astype(stored).tofile(tmp_path / "a.bin")
+    assert flat(read(tmp_path / "a.bin", 80_000, None)) == ids.tolist()
+
+
+@pytest.mark.parametrize("stored", [">u4", ">i8"])
+def test_other_byte_orders_are_refused(tmp_path, stored):
+    IDS.astype(stored).tofile(tmp_path / "a.bin")
+    refuses(ValueError, lambda: read(tmp_path / "a.bin", 1 << 16), "a.bin", "big-endian", "--dtype")
+
+
+def test_what_is_no_file_of_ids_is_refused_unless_its_dtype_is_given(tmp_path):
+    np.save(tmp_path / "a.npy", IDS.astype(np.uint16))
+    ids = IDS.astype(np.uint16).tobytes()
+    for content, name in ((gzip.compress(ids), "gzip"), ((tmp_path / "a.npy").read_bytes(), "numpy")):
+        (tmp_path / "a.bin").write_bytes(content + bytes(len(content) % 2))
+        refuses(ValueError, lambda: read(tmp_path / "a.bin", 1 << 16), "a.bin", name, "--dtype")
+        found = read(tmp_path / "a.bin", 1 << 16, None, dtype="uint16")
+        assert flat(found) == np.fromfile(tmp_path / "a.bin", "<u2").tolist()
+
+
+def test_a_given_dtype_counts(tmp_path):
+    """Documents of one token, each followed by the end of text, 0, look like wider ids."""
+    stream = [number for token in range(1, 40) for number in (token, 0)]
+    np.array(stream, "<u2").tofile(tmp_path / "a.bin")
+    assert flat(read(tmp_path / "a.bin", dtype="uint16")) == stream
+
+
+def test_a_second_array_in_an_npy_file_is_refused(tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.save(file, IDS)
+        np.save(file, IDS)
+    refuses(ValueError, lambda: read(tmp_path / "a.npy", 2000), "a.npy", IDS.nbytes + 128)
+
+
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
 @example([1, 2, 3, 4] * 1000, 4000, 10)

@@ -21,7 +21,7 @@ from support.oracle_lm import random_tables
 from support.refusals import assert_named, refused, refuses
 
 from rescore.lm.build.in_memory import build
-from rescore.lm.model import arpa as arpa_text
+from rescore.lm.model import compressed
 from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
 from rescore.lm.model.formats import is_model_file, load
@@ -205,7 +205,7 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 16)
+    monkeypatch.setattr(compressed, "BOMB_BYTES", 1 << 16)
     (tmp_path / "model.arpa.gz").write_bytes(gzip.compress(b"\n" * (1 << 20)))
     refuses(ValueError, lambda: read_arpa(tmp_path / "model.arpa.gz"), "200")
 
@@ -383,8 +383,26 @@ def test_models_that_have_no_sentences_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_gzip_from_a_pipe_is_refused(tmp_path, monkeypatch):
-    write_arpa(model_of(1, 2), tmp_path / "m.arpa.gz")
-    with open(tmp_path / "m.arpa.gz", "rb") as stream:
+@pytest.mark.parametrize(
+    "encoded", [gzip.compress, lambda data: data.decode().encode("utf-16")], ids=["gzip", "UTF-16"]
+)
+def test_a_pipe_is_read_by_its_content(tmp_path, monkeypatch, encoded):
+    write_arpa(model_of(1, 2), tmp_path / "m.arpa")
+    (tmp_path / "m").write_bytes(encoded((tmp_path / "m.arpa").read_bytes()))
+    with open(tmp_path / "m", "rb") as stream:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-        refuses(ValueError, lambda: read_arpa("-"), "standard input", "gzip")
+        assert_same_model(read_arpa("-"), read_arpa(tmp_path / "m.arpa"))
+
+
+def test_a_second_model_in_a_file_is_refused(tmp_path):
+    """As by KenLM; blank lines are none."""
+    write_arpa(model_of(1, 2), tmp_path / "m.arpa")
+    whole = (tmp_path / "m.arpa").read_bytes()
+    (tmp_path / "m.arpa").write_bytes(whole + b"\n \n")
+    read_arpa(tmp_path / "m.arpa")
+    kenlm.LanguageModel(str(tmp_path / "m.arpa"))
+    (tmp_path / "m.arpa").write_bytes(2 * whole)
+    lines = len(whole.splitlines())
+    refuses(ValueError, lambda: read_arpa(tmp_path / "m.arpa"), f"m.arpa:{lines + 1}", "\\data\\")
+    with pytest.raises(OSError):
+        kenlm.LanguageModel(str(tmp_path / "m.arpa"))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import cli
+from support import cli, forms
 from support.models import assert_same_model
 from support.oracle_lm import from_tables, random_history, random_tables, random_text
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from rescore.lm.build.in_memory import build, build_ngram
 from rescore.lm.model import example
@@ -131,6 +131,34 @@ def test_a_model_with_another_tokenizer_is_refused():
 )
 def test_wrong_input_is_named(call, error, message):
     refuses(error, call, *message)
+
+
+TOKENS = np.array([3, 0, 1, 2])
+
+
+@pytest.mark.parametrize("form", forms.IDS)
+def test_tokens_in_every_form(form):
+    model, tokens = example.model(), forms.IDS[form](TOKENS)
+    np.testing.assert_array_equal(model.score(tokens, history=tokens), model.score(TOKENS, history=TOKENS))
+    np.testing.assert_array_equal(model.walk(tokens).state, model.walk(TOKENS).state)
+    assert model.start(tokens) == model.start(TOKENS)
+    assert perplexity(model, [tokens]).overall() == perplexity(model, [TOKENS]).overall()
+    made = [build([ids, ids], order=2, vocab_size=6, end_of_text=4) for ids in (tokens, TOKENS)]
+    assert_same_model(*made)
+
+
+def test_sizes_in_every_form():
+    model = example.model()
+    for form in forms.SIZES.values():
+        assert model.step(form(1), form(2)) == model.step(1, 2)
+        np.testing.assert_array_equal(model.distribution(form(1)), model.distribution(1))
+        assert model.of_order(form(2)).order == 2 and model.widened(form(9)).vocab_size == 9
+        assert NGram.uniform(form(3)).vocab_size == 3
+    calls = {"state": model.distribution, "order": model.of_order, "vocab_size": NGram.uniform}
+    for wrong in (*forms.NO_SIZES, -1, 2**40):
+        for name, call in calls.items():
+            with refused((TypeError, ValueError), name, "expected", wrong):
+                call(wrong)
 
 
 @pytest.fixture
