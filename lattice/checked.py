@@ -57,7 +57,9 @@ def _on_host(values: Any) -> Any:
 def whole(value: Any, name: str, least: int = -MOST, most: int = MOST) -> int:
     """Returns an integer, of Python, numpy or torch. TypeError for another value, ValueError for one out of range."""
     try:
-        number = operator.index(value)
+        number: int = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__} {value!r:.60}") from None
     if not least <= number <= most:
@@ -89,22 +91,6 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def _unchecked(kind: type[Checked]) -> type[msgspec.Struct]:
     """A struct of the same fields that does not check itself."""
     return msgspec.defstruct(kind.__name__, [(field.name, field.type) for field in structs.fields(kind)])
-
-
-def integer(value: object) -> int | None:
-    """A whole number of any type, such as numpy's, as an int; None if it is something else, as True is."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def positive(value: object, name: str, remedy: str = "") -> int:
-    """The positive whole number; ValueError names it and what was got."""
-    number = integer(value)
-    if number is None or number < 1:
-        raise refusal(name, "", f"expected a positive integer, got {value!r}", remedy)
-    return number
 
 
 def validate(

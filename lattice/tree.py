@@ -31,12 +31,11 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
 
 def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
     """Ids of one text, int32 [n], of the shape [n] or, as tokenizers return tensors, [1, n]."""
-    array = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
-    if array.ndim == 2 and len(array) == 1:
-        array = array[0]
-    if array.ndim != 1 or array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{name}: expected the ids of a text, integers [n], got {array.dtype} {list(array.shape)}")
-    return token_ids(array, name, vocab_size)
+    ids = token_ids(values, name, vocab_size)
+    ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
+    if ids.ndim != 1:
+        raise TypeError(f"{name}: expected the ids of one text, of shape [n], got shape {list(ids.shape)}")
+    return ids
 
 
 ROOT = -1  # parent of the nodes that follow the root token

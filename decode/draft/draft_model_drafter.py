@@ -22,7 +22,7 @@ from rescore.decode.models.target import Target
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import sample
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.checked import positive
+from rescore.lattice.checked import whole
 from rescore.lattice.tree import TokenTree
 
 
@@ -38,7 +38,7 @@ class DraftModelDrafter:
 
     def __init__(self, model: Target, *, gamma: int, vocab_size: int, drawn: bool):
         self.model = model
-        self.gamma = positive(gamma, "gamma", "omit the drafter to decode plainly")
+        self.gamma = whole(gamma, "gamma", 1)
         self.vocab_size = vocab_size
         self.drawn = int(drawn)
 

@@ -17,7 +17,7 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.checked import positive
+from rescore.lattice.checked import whole
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
 
@@ -103,7 +103,7 @@ class NeuralRescorer:
         if np.ndim(alpha) > 1:
             raise ValueError(f"alpha: expected a number or [T], got shape {list(np.shape(alpha))}")
         self.alpha = checked_alpha(np.atleast_2d(alpha), 1)
-        self.paths = positive(paths, "paths")
+        self.paths = whole(paths, "paths", 1)
 
     def open(self, prompts: Sequence[NDArray[np.integer]], slots: int) -> Reader:
         """Opens a reader of texts that begin with these prompts, with T slots to rescore after each."""

@@ -19,7 +19,7 @@ from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.checked import integer
+from rescore.lattice.checked import whole
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import State
 from rescore.lattice.tree import Trees
@@ -55,7 +55,7 @@ class TreeDrafter(Rescoring):
         pushed: bool = False,
         chains: bool = False,
     ):
-        nodes = nodes if isinstance(nodes, AutoWidth) else checked_nodes(nodes)
+        nodes = nodes if isinstance(nodes, AutoWidth) else whole(nodes, "nodes", 1, MOST_NODES)
         rescorer = rescorer or Rescorer()
         if rescorer.calibrated is None and (lattice is None or depth is not None):
             what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
@@ -72,13 +72,6 @@ class TreeDrafter(Rescoring):
         calibrated = self.rescorer.calibrated
         learns = self.rejected and calibrated is not None and calibrated.reads_text
         return AutoSession(self, lattices, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
-
-
-def checked_nodes(nodes: object) -> int:
-    number = integer(nodes)
-    if number is None or not 1 <= number <= MOST_NODES:
-        raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes!r}")
-    return number
 
 
 ALONE = Calibration(text=None).without_heads()

@@ -36,7 +36,7 @@ from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
-from rescore.lattice.checked import positive
+from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
 from rescore.lattice.tensors import logit_rows, top_on_device
@@ -71,7 +71,7 @@ class Options:
     prediction: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_tokens", positive(self.max_tokens, "max_tokens"))
+        object.__setattr__(self, "max_tokens", whole(self.max_tokens, "max_tokens", 1))
         if self.rule is not None and self.rule.greedy and self.shaping.sampling is not None:
             raise ValueError("rule: greedy match ignores sampling; omit the rule, or the sampling")
         if self.rule is not None and not self.rule.greedy and self.shaping.sampling is None:

@@ -16,7 +16,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
-from rescore.lattice.checked import positive
+from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import text_ids
@@ -111,7 +111,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            object.__setattr__(self, "max_tokens", positive(self.max_tokens, "max_tokens"))
+            object.__setattr__(self, "max_tokens", whole(self.max_tokens, "max_tokens", 1))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -155,6 +155,17 @@ ARCS, BACKOFF = {(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}}, {():
 WEIGHTS = [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
 GAINING = (Backoff(VOCAB, 2, ARCS, BACKOFF), [[(0, 0.0)]] * 2, WEIGHTS, [1, 2], [WITTEN_BELL], True, 2)
 
+# A slot whose candidates leave 1.5e-6 of the mass, on which all else depends: the rounding of shares to float32 shows.
+NEARLY_ALL = (
+    unigrams([float(np.float32(-math.log((1 - 3e-6) / 4)))] * 4 + [14.0]),
+    [[(w, 20.0) for w in range(4)]],
+    [[2.0], [0.0], [0.0], [-5.0]],
+    [0, 1, 2],
+    [(0.1, 0.0, 0.0)],
+    True,
+    1,
+)
+
 
 def assert_best(columns, wanted, nodes):
     """The tree of every row holds the n best of all prefixes, with their ln q."""
@@ -169,6 +180,7 @@ def assert_best(columns, wanted, nodes):
 @settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(1, 40))
 @example(GAINING, 3)
+@example(NEARLY_ALL, 5)
 def test_equals_enumeration(problem, nodes):
     """Of every row of a batch; a smaller tree is the beginning of a larger one."""
     columns, larger = search(problem, nodes), search(problem, nodes + 1, copies=3, threads=2)
@@ -221,7 +233,6 @@ def bounded_steps(acceptor, few):
             mass = sum(math.exp(-every[w]) for w in allowed)
         else:
             mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)
-            assume(not LEAST_MASS < mass < 1e-3)  # what is left of 1 by costs that are rounded to float32
         proposed = allowed if opened else allowed & dict(sausage[len(prefix)]).keys()
         return {w: 0.0 if len(allowed) == 1 else max(every[w] + math.log(mass), 0.0) for w in proposed}
 

@@ -76,9 +76,7 @@ def test_what_are_no_ids_of_one_text(name):
         got_of = "float" if name == "floats" else got
         refuses(kind, lambda ids=ids: generate(target, [ids]), "prompt 0", got_of)
         predicted = Request(prompt=[5], prediction=ids, max_tokens=4)
-        refuses(
-            kind, lambda one=predicted: generate(target, [one]), "prediction", got_of
-        )
+        refuses(kind, lambda one=predicted: generate(target, [one]), "prediction", got_of)
         refuses(kind, lambda ids=ids: DraftRow.of_tokens(ids), "tokens", got_of)
         refuses(kind, lambda ids=ids: DraftRow.of_tokens([5], prediction=ids), "prediction", got_of)
         refuses(kind, lambda ids=ids: TextMemory(vocab_size=V, end_of_text=2).add(ids), "tokens", got_of)

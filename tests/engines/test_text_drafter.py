@@ -330,7 +330,7 @@ def test_what_is_refused(lm):
     refuses(ValueError, lambda: TextDrafter(lm, cost=2), "cost", "0..1", "2")
     refuses(ValueError, lambda: TextDrafter(lm, texts=0), "texts", "1", "0")
     refuses(ValueError, lambda: TextDrafter(lm, vocab_size=30, memory=alien), "memory", "30", "31")
-    refuses(TypeError, lambda: DraftRow.of_tokens([0.5, 1]), "tokens", "[n]", "float64", "[2]")
+    refuses(TypeError, lambda: DraftRow.of_tokens([0.5, 1]), "tokens", "float64")
     drafter, good = TextDrafter(lm, vocab_size=30), DraftRow.of_tokens([1])
     refuses(ValueError, lambda: drafter.trees([DraftRow.of_tokens([1], memory=alien)], 9), "30", "31")
     refuses(ValueError, lambda: drafter.chains([good, DraftRow.of_tokens([1, 30])], 4), "request 1", "0..29", "1..30")

@@ -19,11 +19,14 @@ def share(counts: dict[int, float], weights) -> float:
 
 
 def mixed(p: np.ndarray, counts: dict[int, float], weights) -> np.ndarray:
-    """p with the counts' share of it given to the counts."""
+    """p with the counts' share of it given to the counts, both parts as they are stored, in float32: what is left of 1
+    after some tokens may be no more than their rounding.
+    """
     if not counts:
         return p
     s, total = share(counts, weights), sum(counts.values())
-    return s * np.array([counts.get(w, 0.0) for w in range(len(p))]) / total + (1 - s) * p
+    worth, rest = float(np.float32(s / total)), float(np.float32(1 - s))
+    return worth * np.array([counts.get(w, 0.0) for w in range(len(p))]) + rest * p
 
 
 class Text:

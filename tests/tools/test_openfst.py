@@ -136,6 +136,12 @@ def run(world, monkeypatch, *more):
     search.main()
 
 
+def test_batches_hold_no_more_than_all_lattices(world, monkeypatch, compiled, capsys):
+    run(world, monkeypatch, "--batch", 1, 64, 100)
+    sizes = [line.split(",")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("batch")]
+    assert len(sizes) == 2 and sizes[0] == "batch 1" and 1 < int(sizes[1].split()[1]) < 64
+
+
 def test_joined_rows_follow_each_other(world):
     """The slots of a row, then those of the row T later, with the first row's history."""
     dump, model = Dump.open(world / "dump"), NGram.open(world / "lm.ngram")

@@ -21,7 +21,7 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import TreeDrafter, checked_nodes
+from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
@@ -39,7 +39,7 @@ from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.checked import integer
+from rescore.lattice.checked import whole
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import text_ids
 from rescore.lm.model.formats import is_model_file, load
@@ -117,7 +117,7 @@ class Drafting:
             what = "a rescorer" if rescorer is not None else type(source).__name__
             raise ValueError(f"memory: expected neither a drafter nor a rescorer, got {what}; leave it out")
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
-        self.nodes = None if nodes is None else checked_nodes(nodes)
+        self.nodes = None if nodes is None else whole(nodes, "nodes", 1, MOST_NODES)
         self.top_k, self.rule, self.structure = top_k, rule, structure
         self.prediction, self.tokenizer = prediction, tokenizer
         self._begin()
@@ -293,7 +293,7 @@ def _is_text(prediction: Any) -> bool:
     """Whether ids are those of one text, [n] or [1, n], rather than one text or None for each row."""
     if hasattr(prediction, "ndim"):
         return prediction.ndim < 2 or len(prediction) == 1
-    return all(integer(one) is not None for one in prediction)
+    return not any(one is None or isinstance(one, str) or np.ndim(one) for one in prediction)
 
 
 def _for_rows(name: str, given: Any, several: bool, batch: int) -> Sequence[Any]:
