@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.grammar_trial import fails
+from rescore.decode.draft.pattern import rewritten
+from rescore.decode.draft.tools import calls
 from rescore.lattice.extras import needed_for
 from rescore.lattice.structure import State
 
@@ -22,14 +25,19 @@ CACHED = 4  # tokenizers, each some 20 MB and a second
 WORD = re.compile(r"[^\W_]\S*")
 COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
-ASCII = {
-    "d": "[0-9]",
-    "D": "[^0-9]",
-    "w": "[0-9A-Za-z_]",
-    "W": "[^0-9A-Za-z_]",
-    "s": r"[\t\n\v\f\r ]",
-    "S": r"[^\t\n\v\f\r ]",
+DATA = {"const", "default", "enum", "example", "examples"}  # keywords whose values are not schemas
+NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}  # schemas by name
+REFUSALS = {
+    r"Unimplemented keys: \[(.*)\]": "expected keywords that can be followed while text is written, got {}; leave them "
+    "out, and check the text when it has ended",
+    "oneOf constraints": "oneOf: expected alternatives that differ in type or in a constant, got others; write anyOf",
+    "Unknown format: (.*)": "format: expected date, time, date-time, email, uri, uuid, .., got {}; write a pattern",
+    "Pointer '(.*?)' does not exist": "$ref: expected a part of the schema, got #{}, which it lacks; add it",
+    "Resource '(.*?)' is not present": "$ref: expected a part of the schema, got {}; copy that into its $defs",
+    "Unsatisfiable schema: (.*)": "expected one that some text fits, got: {}",
+    "Invalid type: (.*)": "type: expected string, number, integer, boolean, array, object or null, got {}",
 }
+WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
 class Grammar:
@@ -50,9 +58,7 @@ class Grammar:
 
         whitespace: any between tokens; by default what `json.dumps` writes, ", " and ": " alone
         """
-        if hasattr(schema, "model_json_schema"):
-            schema = schema.model_json_schema()
-        text = _within(schema if isinstance(schema, str) else _json_text(schema), "schema")
+        text = _json_text(schema)
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
         try:
@@ -61,33 +67,28 @@ class Grammar:
             raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
 
     @classmethod
-    def tools(
-        cls, tools: Sequence[Mapping[str, Any]], tokenizer: Any, *, several: bool = False, whitespace: bool = False
-    ) -> Grammar:
-        """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls. Tools are given in
-        OpenAI's form.
+    def tools(cls, tools: Sequence[Any], tokenizer: Any, *, several: bool = False, whitespace: bool = False) -> Grammar:
+        """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls.
+
+        Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, or as Python functions, which transformers
+        reads for its chat templates.
         """
-        if not tools:
-            raise ValueError("tools: expected at least one, got none")
-        calls = [_call_of(tool.get("function", tool), place) for place, tool in enumerate(tools)]
-        one = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        alternatives = calls(tools)
+        one = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
         schema = {"type": "array", "items": one, "minItems": 1} if several else one
         return cls.json_schema(schema, tokenizer, whitespace=whitespace)
 
     @classmethod
     def regex(cls, pattern: str, tokenizer: Any) -> Grammar:
-        """Texts that match a regular expression of Rust's syntax, as a whole. Its \\d, \\w and \\s are ASCII, as in
-        patterns of JSON schemas.
+        """Texts that match a regular expression as a whole, as read by `re`, or else by Rust. Its \\d, \\w and \\s are
+        ASCII, and \\D, \\W and \\S leave out what is Unicode's.
         """
-        ascii_only = re.sub(
-            r"\\(.)", lambda escape: ASCII.get(escape[1], escape[0]), _within(pattern, "pattern"), flags=re.S
-        )
-        return cls(_matchers().grammar_from_regex(ascii_only), tokenizer)
+        return cls(_matchers().grammar_from_regex(rewritten(_within(pattern, "pattern"))), tokenizer)
 
     @classmethod
     def lark(cls, grammar: str, tokenizer: Any) -> Grammar:
         """Texts of a context-free grammar in Lark's syntax, as llguidance reads it; its start rule is `start`."""
-        return cls(_matchers().grammar_from_lark(_within(grammar, "grammar")), tokenizer)
+        return cls(_matchers().grammar_from_lark(_with_readable_schemas(_within(grammar, "grammar"))), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         if len(self._grammar) > SHORT and (how := fails(self._grammar)):
@@ -95,7 +96,9 @@ class Grammar:
         tokenizer = _guided(self._tokenizer, vocab_size)
         matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
         copies = (partial(_copies, tokenizer),) if self._copied else ()
-        return State(matcher, vocab_size, frozenset(ends), *copies)
+        state = State(matcher, vocab_size, frozenset(ends), *copies)
+        state.allowed()  # ValueError where no text begins
+        return state
 
 
 class _Guided:
@@ -103,9 +106,7 @@ class _Guided:
 
     def __init__(self, matcher: Any, ends: Sequence[int]):
         if matcher.is_error():
-            raise ValueError(
-                f"structure: expected a grammar of bounded complexity, as llguidance reads: {_error_of(matcher)}"
-            )
+            raise ValueError(_refusal(_error_of(matcher)))
         self._matcher, self._ends = matcher, ends
         self.accepting = bool(matcher.is_accepting())
 
@@ -117,7 +118,7 @@ class _Guided:
             words[end // 32] &= ~np.uint32(1 << end % 32)
         if self._matcher.is_error() or not (self.accepting or words.any()):
             raise ValueError(
-                "structure: expected a grammar of bounded complexity under which some token may follow, got: "
+                "structure: expected a grammar within llguidance's bounds under which some token may follow, got: "
                 f"{_error_of(self._matcher) or self._matcher.stop_reason()}"
             )
 
@@ -144,24 +145,61 @@ def _error_of(matcher: Any) -> str:
     return text if len(text) <= 400 else text[:200] + " .. " + text[-200:]
 
 
+def _refusal(error: str) -> str:
+    """An error of llguidance about a grammar, with its remedy."""
+    for pattern, refusal in REFUSALS.items():
+        if found := re.search(pattern, error):
+            return f"schema: {refusal.format(*found.groups())}"
+    return f"structure: expected a grammar that llguidance reads within its bounds, got: {error}"
+
+
 def _json_text(schema: Any) -> str:
+    """A schema as llguidance reads it."""
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
     try:
-        return json.dumps(schema)
+        text = _within(schema if isinstance(schema, str) else json.dumps(schema), "schema")
+        return json.dumps(_readable(_unwrapped(json.loads(text))))
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"schema: expected a JSON schema: {error}") from None
 
 
-def _call_of(function: Mapping[str, Any], place: int) -> dict[str, Any]:
-    if not isinstance(function.get("name"), str):
-        got = str(function)
-        raise ValueError(f"tools[{place}]: expected a function with a name, as in OpenAI's API, got {got:.80}")
-    arguments = function.get("parameters") or {"type": "object", "additionalProperties": False}
-    return {
-        "type": "object",
-        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
+def _unwrapped(schema: Any) -> Any:
+    """The schema of what OpenAI's `response_format` wraps around it; {} where any JSON is allowed."""
+    if schema is True:
+        return {}
+    if not isinstance(schema, dict):
+        raise ValueError(f"expected an object, got {json.dumps(schema):.80}")
+    if schema.get("type") == "json_object":
+        return {"type": "object"}
+    inner = schema.get("json_schema", schema) if schema.get("type") == "json_schema" else schema
+    wrapped = isinstance(inner, dict) and "schema" in inner and {*inner} <= WRAPPER
+    return inner["schema"] if wrapped else inner
+
+
+def _readable(schema: Any, key: str = "") -> Any:
+    """Patterns rewritten and types in lower case (Gemini's are not), wherever they are keywords."""
+    if isinstance(schema, list):
+        return [_readable(part, key) for part in schema]
+    if isinstance(schema, str):
+        return rewritten(schema, quoted=True) if key == "pattern" else schema.lower() if key == "type" else schema
+    if not isinstance(schema, dict):
+        return schema
+    if key in NAMED:
+        names = (rewritten(name, quoted=True) if key == "patternProperties" else name for name in schema)
+        return {name: _readable(part) for name, part in zip(names, schema.values())}
+    return {name: part if name in DATA else _readable(part, name) for name, part in schema.items()}
+
+
+def _with_readable_schemas(grammar: str) -> str:
+    """A Lark grammar whose inline schemas, `%json {..}`, are readable."""
+    parts, end = [], 0
+    for inline in re.finditer(r"%json\s*(?={)", grammar):
+        with suppress(json.JSONDecodeError):  # llguidance names its place
+            schema, stop = json.JSONDecoder().raw_decode(grammar, inline.end())
+            parts += [grammar[end : inline.end()], json.dumps(_readable(schema))]
+            end = stop
+    return "".join(parts) + grammar[end:]
 
 
 def _within(text: str, name: str) -> str:
