@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -37,6 +37,7 @@ REFUSALS = {
     "Unsatisfiable schema: (.*)": "expected one that some text fits, got: {}",
     "Invalid type: (.*)": "type: expected string, number, integer, boolean, array, object or null, got {}",
 }
+DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
 WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
@@ -51,6 +52,7 @@ class Grammar:
 
     def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):
         self._grammar, self._tokenizer, self._copied = grammar, _tokenizer_json(tokenizer), copies
+        self._names_tokens = "<" in grammar and not grammar.startswith("{")  # Lark's syntax alone can
 
     @classmethod
     def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
@@ -93,8 +95,8 @@ class Grammar:
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         if len(self._grammar) > SHORT and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
-        tokenizer = _guided(self._tokenizer, vocab_size)
-        matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
+        tokenizer = _guided(self._tokenizer, vocab_size, tuple(sorted(ends)))
+        matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer, self._names_tokens)
         copies = (partial(_copies, tokenizer),) if self._copied else ()
         state = State(matcher, vocab_size, frozenset(ends), *copies)
         state.allowed()  # ValueError where no text begins
@@ -102,19 +104,34 @@ class Grammar:
 
 
 class _Guided:
-    """A state of llguidance's matcher, which copies in microseconds. ends: its own end tokens."""
+    """A state of llguidance's matcher, which copies in microseconds.
 
-    def __init__(self, matcher: Any, ends: Sequence[int]):
+    names_tokens: whether the grammar may spell out an end token, which then ends the text
+    """
+
+    def __init__(self, matcher: Any, tokenizer: Any, names_tokens: bool):
         if matcher.is_error():
             raise ValueError(_refusal(_error_of(matcher)))
-        self._matcher, self._ends = matcher, ends
-        self.accepting = bool(matcher.is_accepting())
+        self._matcher, self._tokenizer, self._names_tokens = matcher, tokenizer, names_tokens
+        self.accepting = bool(matcher.is_accepting()) or names_tokens and any(map(self._ended_by, tokenizer.eos_tokens))
+
+    def _ended_by(self, end: int) -> bool:
+        matcher = self._matcher.deep_copy()
+        if not matcher.consume_token(end):
+            return False
+        if not matcher.is_accepting():
+            raise ValueError(
+                f"structure: expected a grammar that ends with an end token, got one that goes on after token {end}"
+            )
+        return True
 
     def write(self, words: NDArray[np.uint32]) -> None:
         if self._matcher.is_stopped():
             return
-        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        for end in self._ends:
+        every = np.zeros((self._tokenizer.vocab_size + 31) // 32, np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(every.ctypes.data, every.nbytes)
+        words[:] = every[: len(words)]
+        for end in self._tokenizer.eos_tokens:
             words[end // 32] &= ~np.uint32(1 << end % 32)
         if self._matcher.is_error() or not (self.accepting or words.any()):
             raise ValueError(
@@ -125,7 +142,7 @@ class _Guided:
     def after(self, token: int) -> _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_token(token)
-        return _Guided(matcher, self._ends)
+        return _Guided(matcher, self._tokenizer, self._names_tokens)
 
 
 def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -233,8 +250,50 @@ def _tokenizer_json(tokenizer: Any) -> str:
 
 
 @lru_cache(maxsize=CACHED)
-def _guided(tokenizer: str, vocab_size: int) -> Any:
-    """llguidance's tokenizer, a second to make. Ids past those of the tokenizer are allowed nowhere."""
+def _guided(tokenizer: str, vocab_size: int, ends: Sequence[int]) -> Any:
+    """llguidance's tokenizer, a second to make. It knows no added tokens past the target's ids, and forces no spelling
+    that the tokenizer has only at the start of a text.
+    """
     with needed_for("a structure of JSON, regular expressions or grammars"):
         from llguidance import LLTokenizer
-    return LLTokenizer(tokenizer, n_vocab=vocab_size)
+    found = json.loads(tokenizer)
+    found["added_tokens"] = [one for one in found["added_tokens"] if one["id"] < vocab_size]
+    found["normalizer"] = {"type": "Sequence", "normalizers": [*_spaces_replaced(found["normalizer"])]}
+    found["pre_tokenizer"] = _without_prefix_space(found["pre_tokenizer"])
+    found["decoder"] = _of_bytes(found)
+    found["model"].pop("dropout", None)
+    vocab = found["model"]["vocab"]
+    size = 1 + max(vocab.values()) if isinstance(vocab, dict) else len(vocab)
+    return LLTokenizer(json.dumps(found), n_vocab=max(vocab_size, size), eos_token=list(ends) or None)
+
+
+def _spaces_replaced(normalizer: Any) -> Iterator[Any]:
+    """The parts of a normalizer by which tokens spell spaces. Others change text, or put a space in front of it."""
+    for part in (normalizer or {}).get("normalizers", [normalizer]):
+        if part and part["type"] == "Replace" and part["pattern"] == {"String": " "}:
+            yield part
+
+
+def _without_prefix_space(part: Any) -> Any:
+    """A pre-tokenizer that puts no space in front of a text, which goes on one."""
+    if isinstance(part, list):
+        return [_without_prefix_space(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    changed = {"add_prefix_space": False, "prepend_scheme": "never"}
+    return {key: changed.get(key, _without_prefix_space(value)) for key, value in part.items()}
+
+
+def _of_bytes(tokenizer: Mapping[str, Any]) -> Any:
+    """A decoder that llguidance reads: tokens that stand for bytes, or for text whose spaces are another character."""
+    decoder, model = tokenizer["decoder"] or {"type": None}, tokenizer["model"]
+    parts = {one["type"]: one for one in decoder.get("decoders", [decoder])}
+    if model.get("end_of_word_suffix") or model.get("continuing_subword_prefix") or not parts.keys() & {*DECODERS}:
+        raise ValueError(
+            f"tokenizer: expected tokens that stand for their text wherever they are (decoder {', '.join(DECODERS)}), "
+            f"got model {model['type']} with decoder {', '.join(map(str, parts))}; structures need another tokenizer"
+        )
+    if "Metaspace" not in parts:
+        return decoder
+    spaces = {"type": "Replace", "pattern": {"String": parts["Metaspace"]["replacement"]}, "content": " "}
+    return {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}]}
