@@ -137,6 +137,7 @@ class Continued:
 
     def __init__(self, structure: Structure, tokens: Sequence[int]):
         self._structure, self._tokens = structure, tuple(tokens)
+        self.begun = bool(self._tokens)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         return self._structure.start(vocab_size, ends).after(self._tokens)

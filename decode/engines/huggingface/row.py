@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from transformers.generation import logits_process, stopping_criteria
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule
+from rescore.decode.verify.shaping import Processor
 from rescore.decode.verify.tree_rules import Matching
 
 
@@ -64,20 +64,31 @@ class CallRow:
         self._processors = [_of_row(processor, number) for processor in call.processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
-    def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
-        """Returns the processors for the decode loop: one function, or none if there is nothing to run."""
+    def processors(self) -> tuple[Processor, ...]:
+        """Returns the processors for the decode loop, of ids int64 [1, m] without padding and scores [1, V]; none if
+        there is nothing to run.
+        """
         call = self.call
-        return (self.process,) if call.processors or call.scores or call.logits else ()
+        wanted = call.processors or call.scores or call.logits
+        return (self._begin, *map(self._of_generate, self._processors), self._record) if wanted else ()
 
-    def process(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Runs `generate`'s processors: scores [1, V] from ids int64 [1, m] without padding and logits [1, V]."""
-        text = self._text(ids[:, self.start :])
-        scores = given = logits.to(self.padded.device, torch.float32)
-        for processor in self._processors:
-            scores = self._processed(processor, text, scores)
+    def _begin(self, ids: Tensor, logits: Tensor) -> Tensor:
+        self._device, self._logits = logits.device, logits.to(self.padded.device, torch.float32)
+        return self._logits
+
+    def _of_generate(self, processor: Any) -> Processor:
+        """One of `generate`'s processors."""
+
+        def process(ids: Tensor, scores: Tensor) -> Tensor:
+            return self._processed(processor, self._text(ids[:, self.start :]), scores)
+
+        process.__name__ = getattr(processor, "__name__", type(processor).__name__)
+        return process
+
+    def _record(self, ids: Tensor, scores: Tensor) -> Tensor:
         if self.call.scores or self.call.logits:
-            self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
-        return scores.to(logits.device)
+            self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (self._logits, scores)
+        return scores.to(self._device)
 
     def ended(self, history: NDArray[np.int32]) -> bool:
         """Whether a criterion ends the text `history` int32 [m], without padding."""
