@@ -1,7 +1,7 @@
 """Regular expressions for llguidance: read by Python's own parser, written in Rust's syntax without flags or names.
 
 What is written obeys the pattern under both readings of \\d, \\w and \\s, the ASCII one of JSON schemas and the Unicode
-one of `re`: such a class holds what is in both, its complement what is in neither.
+one of `re`: a class holds what is in both.
 """
 
 from __future__ import annotations
@@ -14,128 +14,77 @@ from importlib import import_module
 from typing import Any
 
 _PARSER = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-_ASCII = {"DIGIT": "0-9", "WORD": "0-9A-Za-z_", "SPACE": r"\t\n\x0b\x0c\r\x20"}
-_UNICODE = {"DIGIT": r"\p{Nd}", "WORD": r"\w\p{L}\p{N}", "SPACE": r"\s\x1c-\x1f\x{feff}"}
-_ENDS = {"AT_BEGINNING": "^", "AT_BEGINNING_STRING": "^", "AT_END": "$", "AT_END_STRING": "$"}
-_NAMES = {
-    "ASSERT": "a lookaround",
-    "ASSERT_NOT": "a negative lookaround",
-    "AT": "^, $ or \\b within a line",
-    "ATOMIC_GROUP": "an atomic group",
-    "GROUPREF": "a back-reference",
-    "GROUPREF_EXISTS": "a condition on a group",
-    "POSSESSIVE_REPEAT": "a possessive repetition",
-}
-# \p{..}, \x{..}, \u{..}, \z and (?<name>..), which `re` lacks; POSIX classes; other escapes, to be stepped over.
-_FOREIGN = re.compile(
-    r"\\[pP](?:\{[^{}]*\}|[A-Z])|\\[xu]\{(?P<code>[0-9A-Fa-f]{1,6})\}|\\(?P<end>z)|\\.|\(\?(?P<group><)(?=\w)"
-    r"|(?P<posix>\[:\^?[a-z]+:\])",
-    re.S,
-)
-_PRIVATE = 0x100000  # characters that stand for classes which only Rust has
+_ASCII = {"D": "0-9", "W": "0-9A-Za-z_", "S": r"\t\n\x0b\x0c\r\x20"}
+_UNICODE = {"D": r"\p{Nd}", "W": r"\w\p{L}\p{N}", "S": r"\s\x1c-\x1f\x{feff}"}
+_FOREIGN = re.compile(r"(\\[^pP])|\\[pP](?:\{[^{}]*\}|[A-Z])|\(\?<(?=\w)", re.S)  # to `re`; or an escape
+_PRIVATE, _QUOTED = 0x100000, 1 << 30  # characters that stand for properties; a flag beside those of `re`
 
 
 def rewritten(pattern: str, *, quoted: bool = False) -> str:
     """The pattern for llguidance. ValueError for what no automaton reads.
 
-    quoted: within a string of JSON, where it is read as `re` and JSON schemas do; otherwise class operations of Rust's
-    syntax (`[a-z&&[^b]]`, `[[:alpha:]]`), which `re` warns of or does not know, are read as Rust does
+    quoted: within a string of JSON; otherwise what `re` does not know or warns of (`\\p{L}`, `[[:alpha:]&&[^a]]`) is
+    read as Rust does
     """
-    writer = _Writer(quoted)
+    names = {"(?<": "(?P<"}
+    known = _FOREIGN.sub(lambda one: one[1] or names.setdefault(one[0], chr(_PRIVATE + len(names))), pattern)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if quoted else "error")
-            parsed = _PARSER.parse(_FOREIGN.sub(writer.known, pattern))
-    except (re.error, Warning, OverflowError, RecursionError, ValueError) as error:
+            parsed = _PARSER.parse(known if quoted else pattern)
+    except (re.error, Warning, OverflowError, RecursionError) as error:
         if quoted or isinstance(error, RecursionError):
             raise ValueError(f"pattern: expected a regular expression, got {pattern[:80]!r}: {error}") from None
-        return re.sub(r"\\([dwsDWS\\])", _as_ascii, pattern)
-    return writer.sequence(parsed, parsed.state.flags) or "(?:)"
+        classes = {f"\\{name}": f"[^{inside}]" for name, inside in _ASCII.items()}
+        classes |= {f"\\{name.lower()}": f"[{inside}]" for name, inside in _ASCII.items()}
+        return re.sub(r"\\.", lambda escape: classes.get(escape[0], escape[0]), pattern, flags=re.S)
+    text = _sequence(parsed, parsed.state.flags | _QUOTED * quoted) or "(?:)"
+    for name, character in [*names.items()][1:]:
+        text = text.replace(_char(ord(character)), name)
+    return text
 
 
-def _as_ascii(escape: re.Match[str]) -> str:
-    name = {"d": "DIGIT", "w": "WORD", "s": "SPACE"}.get(escape[1].lower())
-    return escape[0] if name is None else f"[{'^' if escape[1].isupper() else ''}{_ASCII[name]}]"
+def _sequence(parsed: Any, flags: int) -> str:
+    return "".join(_node(str(op), value, flags) for op, value in parsed)
 
 
-class _Writer:
-    def __init__(self, quoted: bool):
-        self.quoted, self.classes = quoted, list[str]()
-
-    def known(self, found: re.Match[str]) -> str:
-        """What `re` reads in place of Rust's or ECMAScript's syntax."""
-        if found["code"]:
-            return re.escape(chr(int(found["code"], 16)))
-        if found["end"] or found["group"]:
-            return r"\Z" if found["end"] else "(?P<"
-        if found[0][:2] not in (r"\p", r"\P") and (self.quoted or not found["posix"]):
-            return found[0]
-        self.classes.append(f"[{found[0]}]" if found["posix"] else found[0])
-        return chr(_PRIVATE + len(self.classes) - 1)
-
-    def sequence(self, parsed: Any, flags: int) -> str:
-        return "".join(self.node(str(op), value, flags) for op, value in parsed)
-
-    def node(self, op: str, value: Any, flags: int) -> str:
-        if op in ("LITERAL", "NOT_LITERAL"):
-            return self.one_of([(op, value)], flags)
-        if op == "IN":
-            return self.one_of([(str(kind), item) for kind, item in value], flags)
-        if op == "ANY":
-            return "(?s:.)" if flags & re.S else "."
-        if op == "BRANCH":
-            return f"(?:{'|'.join(self.sequence(branch, flags) for branch in value[1])})"
-        if op == "SUBPATTERN":
-            _, added, removed, inner = value
-            return f"(?:{self.sequence(inner, (flags | added) & ~removed)})"
-        if op in ("MAX_REPEAT", "MIN_REPEAT"):
-            least, most, inner = value
-            bound = "" if most == _PARSER.MAXREPEAT else most
-            return f"(?:{self.sequence(inner, flags)}){{{least},{bound}}}"
-        if op == "AT" and str(value) in _ENDS and not flags & re.M:
-            return _ENDS[str(value)]
-        raise ValueError(f"pattern: expected no {_NAMES.get(op, op.lower())}, which an automaton cannot follow")
-
-    def one_of(self, items: list[tuple[str, Any]], flags: int) -> str:
-        """A class of characters, or one of them."""
-        if items == [("LITERAL", items[0][1] or None)]:
-            text = self.char(items[0][1])
-        else:
-            readings = [self.reading(items, table) for table in _tables(items, flags)]
-            text = f"[{'&&'.join(readings)}]" if len(readings) > 1 else readings[0]
-            if self.quoted:  # llguidance quotes a set with all control characters as if it held quote and backslash
-                text = f"[{text}--\\x00]"
-        return f"(?i{'-u' if flags & re.A else ''}:{text})" if flags & re.I else text
-
-    def reading(self, items: list[tuple[str, Any]], categories: Mapping[str, str]) -> str:
-        parts = "".join(self.item(kind, value, categories) for kind, value in items)
-        return f"[^{parts}]" if _negated(items) else f"[{parts}]"
-
-    def item(self, kind: str, value: Any, categories: Mapping[str, str]) -> str:
-        if kind == "NEGATE":
-            return ""
-        if kind == "RANGE":
-            return f"{self.char(value[0])}-{self.char(value[1])}"
-        if kind != "CATEGORY":
-            return self.char(value)
-        name = str(value).removeprefix("CATEGORY_")
-        inside = categories[name.removeprefix("NOT_")]
-        return f"[^{inside}]" if name.startswith("NOT_") else inside
-
-    def char(self, code: int) -> str:
-        if 0 <= code - _PRIVATE < len(self.classes):
-            return self.classes[code - _PRIVATE]
-        return chr(code) if code < 128 and chr(code).isalnum() else f"\\x{{{code:x}}}"
+def _node(op: str, value: Any, flags: int) -> str:
+    if op in ("LITERAL", "NOT_LITERAL", "IN"):
+        items = value if op == "IN" else [("NEGATE", None), ("LITERAL", value)][op == "LITERAL" :]
+        text = _one_of([(str(kind), item) for kind, item in items], flags)
+        return f"(?i{'-u' * bool(flags & re.A)}:{text})" if flags & re.I else text
+    if op == "ANY":
+        return "(?s:.)" if flags & re.S else "."
+    if op == "BRANCH":
+        return f"(?:{'|'.join(_sequence(branch, flags) for branch in value[1])})"
+    if op == "SUBPATTERN":
+        return f"(?:{_sequence(value[3], (flags | value[1]) & ~value[2])})"
+    if op in ("MAX_REPEAT", "MIN_REPEAT"):
+        bound = "" if value[1] == _PARSER.MAXREPEAT else value[1]
+        return f"(?:{_sequence(value[2], flags)}){{{value[0]},{bound}}}"
+    if op == "AT" and "BOUNDARY" not in str(value) and not flags & re.M:
+        return "^" if "BEGINNING" in str(value) else "$"
+    raise ValueError(f"pattern: expected no lookaround, back-reference, \\b, possessive or multi-line part: {op}")
 
 
-def _negated(items: list[tuple[str, Any]]) -> bool:
-    return items[0][0] in ("NEGATE", "NOT_LITERAL")
+def _one_of(items: list[tuple[str, Any]], flags: int) -> str:
+    """A class of characters, or one of them."""
+    if len(items) == 1 and items[0][0] == "LITERAL" and items[0][1]:
+        return _char(items[0][1])
+    tables = [_ASCII] if flags & re.A or all(kind != "CATEGORY" for kind, _ in items) else [_ASCII, _UNICODE]
+    text = "&&".join(f"[{''.join(_item(*one, table) for one in items)}]" for table in tables)
+    # llguidance quotes a set with all control characters as if it held the quote and the backslash.
+    return f"[[{text}]--\\x00]" if flags & _QUOTED else f"[{text}]"
 
 
-def _tables(items: list[tuple[str, Any]], flags: int) -> list[Mapping[str, str]]:
-    """The readings of a class whose intersection is meant; one where that is the smaller one by itself."""
-    kinds = [str(value).startswith("CATEGORY_NOT") for kind, value in items if kind == "CATEGORY"]
-    outside = {kind != _negated(items) for kind in kinds}
-    if flags & re.A or True not in outside:
-        return [_ASCII]
-    return [_UNICODE] if False not in outside else [_ASCII, _UNICODE]
+def _item(kind: str, value: Any, categories: Mapping[str, str]) -> str:
+    if kind in ("NEGATE", "LITERAL"):
+        return "^" if value is None else _char(value)
+    if kind == "RANGE":
+        return f"{_char(value[0])}-{_char(value[1])}"
+    *_, negated, name = str(value).split("_")  # CATEGORY_NOT_WORD
+    return f"[{'^' * (negated == 'NOT')}{categories[name[0]]}]"
+
+
+def _char(code: int) -> str:
+    return chr(code) if code < 128 and chr(code).isalnum() else f"\\x{{{code:x}}}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,13 @@ COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
 DATA = {"const", "default", "enum", "example", "examples"}  # keywords whose values are not schemas
 NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}  # schemas by name
+INLINE = re.compile(r'("pattern":\s*)("(?:[^"\\]|\\.)*")')  # of a schema in a Lark grammar, `%json {..}`
+READ: dict[str, Callable[[str], str]] = {"pattern": partial(rewritten, quoted=True), "type": str.lower}
 REFUSALS = {
-    r"Unimplemented keys: \[(.*)\]": "expected keywords that can be followed while text is written, got {}; leave them "
-    "out, and check the text when it has ended",
+    r"Unimplemented keys: \[(.*)\]": "expected keywords that bound text as it is written, got {}; leave them out",
     "oneOf constraints": "oneOf: expected alternatives that differ in type or in a constant, got others; write anyOf",
-    "Unknown format: (.*)": "format: expected date, time, date-time, email, uri, uuid, .., got {}; write a pattern",
     "Pointer '(.*?)' does not exist": "$ref: expected a part of the schema, got #{}, which it lacks; add it",
     "Resource '(.*?)' is not present": "$ref: expected a part of the schema, got {}; copy that into its $defs",
-    "Unsatisfiable schema: (.*)": "expected one that some text fits, got: {}",
-    "Invalid type: (.*)": "type: expected string, number, integer, boolean, array, object or null, got {}",
 }
 DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
 WRAPPER = {"description", "name", "schema", "strict", "type"}
@@ -63,10 +60,7 @@ class Grammar:
         text = _json_text(schema)
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
-        try:
-            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer, copies=True)
-        except ValueError as error:
-            raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
+        return cls(_llguidance().LLMatcher.grammar_from_json_schema(text, style), tokenizer, copies=True)
 
     @classmethod
     def tools(cls, tools: Sequence[Any], tokenizer: Any, *, several: bool = False, whitespace: bool = False) -> Grammar:
@@ -85,22 +79,22 @@ class Grammar:
         """Texts that match a regular expression as a whole, as read by `re`, or else by Rust. Its \\d, \\w and \\s are
         ASCII, and \\D, \\W and \\S leave out what is Unicode's.
         """
-        return cls(_matchers().grammar_from_regex(rewritten(_within(pattern, "pattern"))), tokenizer)
+        return cls(_llguidance().LLMatcher.grammar_from_regex(rewritten(_within(pattern, "pattern"))), tokenizer)
 
     @classmethod
     def lark(cls, grammar: str, tokenizer: Any) -> Grammar:
         """Texts of a context-free grammar in Lark's syntax, as llguidance reads it; its start rule is `start`."""
-        return cls(_matchers().grammar_from_lark(_with_readable_schemas(_within(grammar, "grammar"))), tokenizer)
+        text = _within(grammar, "grammar")
+        readable = INLINE.sub(lambda one: one[1] + json.dumps(rewritten(json.loads(one[2]), quoted=True)), text)
+        return cls(_llguidance().LLMatcher.grammar_from_lark(readable), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         if len(self._grammar) > SHORT and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size, tuple(sorted(ends)))
-        matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer, self._names_tokens)
+        matcher = _Guided(_llguidance().LLMatcher(tokenizer, self._grammar, log_level=0), tokenizer, self._names_tokens)
         copies = (partial(_copies, tokenizer),) if self._copied else ()
-        state = State(matcher, vocab_size, frozenset(ends), *copies)
-        state.allowed()  # ValueError where no text begins
-        return state
+        return State(matcher, vocab_size, frozenset(ends), *copies)
 
 
 class _Guided:
@@ -117,13 +111,7 @@ class _Guided:
 
     def _ended_by(self, end: int) -> bool:
         matcher = self._matcher.deep_copy()
-        if not matcher.consume_token(end):
-            return False
-        if not matcher.is_accepting():
-            raise ValueError(
-                f"structure: expected a grammar that ends with an end token, got one that goes on after token {end}"
-            )
-        return True
+        return bool(matcher.consume_token(end) and matcher.is_accepting())
 
     def write(self, words: NDArray[np.uint32]) -> None:
         if self._matcher.is_stopped():
@@ -183,40 +171,24 @@ def _json_text(schema: Any) -> str:
 
 def _unwrapped(schema: Any) -> Any:
     """The schema of what OpenAI's `response_format` wraps around it; {} where any JSON is allowed."""
-    if schema is True:
-        return {}
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict | bool) or schema is False:
         raise ValueError(f"expected an object, got {json.dumps(schema):.80}")
-    if schema.get("type") == "json_object":
-        return {"type": "object"}
-    inner = schema.get("json_schema", schema) if schema.get("type") == "json_schema" else schema
-    wrapped = isinstance(inner, dict) and "schema" in inner and {*inner} <= WRAPPER
-    return inner["schema"] if wrapped else inner
+    inner = {} if schema is True else schema.get("json_schema", schema)
+    return inner["schema"] if "schema" in inner and {*inner} <= WRAPPER else inner
 
 
 def _readable(schema: Any, key: str = "") -> Any:
     """Patterns rewritten and types in lower case (Gemini's are not), wherever they are keywords."""
     if isinstance(schema, list):
         return [_readable(part, key) for part in schema]
-    if isinstance(schema, str):
-        return rewritten(schema, quoted=True) if key == "pattern" else schema.lower() if key == "type" else schema
     if not isinstance(schema, dict):
-        return schema
+        read = READ.get(key) if isinstance(schema, str) else None
+        return read(schema) if read else schema
+    if key == "patternProperties":
+        schema = {rewritten(name, quoted=True): part for name, part in schema.items()}
     if key in NAMED:
-        names = (rewritten(name, quoted=True) if key == "patternProperties" else name for name in schema)
-        return {name: _readable(part) for name, part in zip(names, schema.values())}
+        return {name: _readable(part) for name, part in schema.items()}
     return {name: part if name in DATA else _readable(part, name) for name, part in schema.items()}
-
-
-def _with_readable_schemas(grammar: str) -> str:
-    """A Lark grammar whose inline schemas, `%json {..}`, are readable."""
-    parts, end = [], 0
-    for inline in re.finditer(r"%json\s*(?={)", grammar):
-        with suppress(json.JSONDecodeError):  # llguidance names its place
-            schema, stop = json.JSONDecoder().raw_decode(grammar, inline.end())
-            parts += [grammar[end : inline.end()], json.dumps(_readable(schema))]
-            end = stop
-    return "".join(parts) + grammar[end:]
 
 
 def _within(text: str, name: str) -> str:
@@ -225,10 +197,10 @@ def _within(text: str, name: str) -> str:
     return text
 
 
-def _matchers() -> Any:
+def _llguidance() -> Any:
     with needed_for("a structure of JSON, regular expressions or grammars"):
-        from llguidance import LLMatcher
-    return LLMatcher
+        import llguidance
+    return llguidance
 
 
 def _tokenizer_json(tokenizer: Any) -> str:
@@ -243,10 +215,7 @@ def _tokenizer_json(tokenizer: Any) -> str:
             f"tokenizer: expected a fast tokenizer of Hugging Face, got {type(tokenizer).__name__}; "
             "open it with AutoTokenizer.from_pretrained(.., use_fast=True)"
         )
-    plain = type(fast).from_str(fast.to_str())
-    plain.no_padding()
-    plain.no_truncation()
-    return plain.to_str()
+    return fast.to_str()
 
 
 @lru_cache(maxsize=CACHED)
@@ -254,44 +223,25 @@ def _guided(tokenizer: str, vocab_size: int, ends: Sequence[int]) -> Any:
     """llguidance's tokenizer, a second to make. It knows no added tokens past the target's ids, and forces no spelling
     that the tokenizer has only at the start of a text.
     """
-    with needed_for("a structure of JSON, regular expressions or grammars"):
-        from llguidance import LLTokenizer
-    found = json.loads(tokenizer)
+    text = re.sub(r'"add_prefix_space":\s*true', '"add_prefix_space": false', tokenizer)
+    found = json.loads(re.sub(r'"prepend_scheme":\s*"\w+"', '"prepend_scheme": "never"', text))
+    normalizer, model = found["normalizer"] or {}, found["model"]
+    spaces = [one for one in normalizer.get("normalizers", [normalizer]) if one.get("pattern") == {"String": " "}]
+    found |= {"normalizer": {"type": "Sequence", "normalizers": spaces}, "padding": None, "truncation": None}
+    found |= {"decoder": _of_bytes(found["decoder"] or {"type": "none"}, model)}
     found["added_tokens"] = [one for one in found["added_tokens"] if one["id"] < vocab_size]
-    found["normalizer"] = {"type": "Sequence", "normalizers": [*_spaces_replaced(found["normalizer"])]}
-    found["pre_tokenizer"] = _without_prefix_space(found["pre_tokenizer"])
-    found["decoder"] = _of_bytes(found)
-    found["model"].pop("dropout", None)
-    vocab = found["model"]["vocab"]
-    size = 1 + max(vocab.values()) if isinstance(vocab, dict) else len(vocab)
-    return LLTokenizer(json.dumps(found), n_vocab=max(vocab_size, size), eos_token=list(ends) or None)
+    model.pop("dropout", None)
+    size = 1 + max(model["vocab"].values()) if isinstance(model["vocab"], dict) else len(model["vocab"])
+    return _llguidance().LLTokenizer(json.dumps(found), n_vocab=max(vocab_size, size), eos_token=list(ends) or None)
 
 
-def _spaces_replaced(normalizer: Any) -> Iterator[Any]:
-    """The parts of a normalizer by which tokens spell spaces. Others change text, or put a space in front of it."""
-    for part in (normalizer or {}).get("normalizers", [normalizer]):
-        if part and part["type"] == "Replace" and part["pattern"] == {"String": " "}:
-            yield part
-
-
-def _without_prefix_space(part: Any) -> Any:
-    """A pre-tokenizer that puts no space in front of a text, which goes on one."""
-    if isinstance(part, list):
-        return [_without_prefix_space(one) for one in part]
-    if not isinstance(part, dict):
-        return part
-    changed = {"add_prefix_space": False, "prepend_scheme": "never"}
-    return {key: changed.get(key, _without_prefix_space(value)) for key, value in part.items()}
-
-
-def _of_bytes(tokenizer: Mapping[str, Any]) -> Any:
+def _of_bytes(decoder: Any, model: Mapping[str, Any]) -> Any:
     """A decoder that llguidance reads: tokens that stand for bytes, or for text whose spaces are another character."""
-    decoder, model = tokenizer["decoder"] or {"type": None}, tokenizer["model"]
     parts = {one["type"]: one for one in decoder.get("decoders", [decoder])}
     if model.get("end_of_word_suffix") or model.get("continuing_subword_prefix") or not parts.keys() & {*DECODERS}:
         raise ValueError(
             f"tokenizer: expected tokens that stand for their text wherever they are (decoder {', '.join(DECODERS)}), "
-            f"got model {model['type']} with decoder {', '.join(map(str, parts))}; structures need another tokenizer"
+            f"got model {model['type']} with decoder {', '.join(parts)}; structures need another tokenizer"
         )
     if "Metaspace" not in parts:
         return decoder

@@ -219,7 +219,7 @@ class ActiveRequest:
         self.stopping = stopping.with_criterion(request.criterion)
         self.state: State | None = None  # of the structure, after the history
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
-        self._begun = isinstance(request.structure, Continued) and request.structure.begun
+        self._begun = isinstance(request.structure, Continued) and len(request.structure.tokens) > 0
         if request.structure is not None:
             if not self.stopping.tokens:
                 raise ValueError(
@@ -292,60 +292,51 @@ class ActiveRequest:
         """
         import torch
 
-        hidden = self._hidden(ids)
-        if hidden is None:
-            for processor in processors:
-                scores = processor(ids, scores)
-            return scores
-        hidden = hidden.to(scores.device)
+        hidden = self._hidden(ids, scores)
         stages = [scores.masked_fill(hidden, -math.inf)]
         for processor in processors:
             stages.append(processor(ids, stages[-1].clone()).masked_fill(hidden, -math.inf))
-        if stages[-1].amax() > -math.inf:
+        if stages[-1].amax() > -math.inf or not stages[0].amax() > -math.inf:
             return stages[-1]
-        place = next(place for place, stage in enumerate(stages) if not stage.amax() > -math.inf)
-        if place == 0:
-            return stages[0]  # the model's own, which verification refuses
-        blocking = processors[place - 1]
-        self._block(ids, getattr(blocking, "__name__", type(blocking).__name__))
-        ended = torch.full_like(stages[-1], -math.inf)
-        ended[..., min(self.stopping.tokens)] = 0
-        return ended
+        blocking = processors[[bool(stage.amax() > -math.inf) for stage in stages].index(False) - 1]
+        name = getattr(blocking, "__name__", type(blocking).__name__)
+        if not len(self.tokens) and not self._begun:
+            raise ValueError(
+                f"request {self.index}: expected a token that its structure allows and its processors leave after "
+                f"{ids.shape[1]} tokens, got none after {name}; leave that out, or the structure"
+            )
+        self._blocked[ids[0].cpu().numpy().astype(np.int32).tobytes()] = name
+        end = torch.tensor([min(self.stopping.tokens)], device=scores.device)
+        return torch.full_like(scores, -math.inf).index_fill(1, end, 0)
 
-    def _hidden(self, ids: Tensor) -> Tensor | None:
-        """The tokens that the structure does not allow, bool [V]; None after a text that is not its own."""
+    def _hidden(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """The tokens that the structure does not allow, bool [V]; none after a text that is not its own."""
         import torch
 
         assert self.state is not None
         try:
             state = self.state.after(ids[0, self._length :].tolist())
         except ValueError:
-            return None
+            return torch.zeros_like(scores[0], dtype=torch.bool)
         if state.ended:
-            return None
+            return torch.zeros_like(scores[0], dtype=torch.bool)
         allowed = state.mask()
         if not allowed.any():
             raise ValueError(
                 f"request {self.index}: structure: expected a token that may follow {ids.shape[1]} tokens of text, "
                 "got none, and no stop token"
             )
-        return torch.from_numpy(~allowed)
-
-    def _block(self, ids: Tensor, name: str) -> None:
-        """Notes that a processor leaves no token after a text. ValueError if nothing has been generated yet."""
-        if len(self.tokens) == 0 and not self._begun:
-            raise ValueError(
-                f"request {self.index}: expected a token that the structure allows and the processors leave after the "
-                f"prompt of {ids.shape[1]} tokens, got none after {name}; leave that out, or the structure"
-            )
-        self._blocked[ids[0].cpu().numpy().astype(np.int32).tobytes()] = name
+        return torch.from_numpy(~allowed).to(scores.device)
 
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""
         for count, token in enumerate(tokens, 1):
             blocking = self._blocked.get(self.history.tobytes()) if self._blocked else None
             if blocking:
-                warnings.warn(self._cut(blocking), stacklevel=2)
+                message = (
+                    f"ended at token {len(self.tokens)}, where {blocking} leaves no token that its structure allows"
+                )
+                warnings.warn(f"request {self.index}: {message}; leave that out", stacklevel=2)
             elif self.state:
                 self.state = self.state.step(token)
             self._text[self._length] = token
@@ -357,14 +348,6 @@ class ActiveRequest:
                     self.statistics.predicted = used, len(self.prediction) - used
                 return count
         return len(tokens)
-
-    def _cut(self, blocking: str) -> str:
-        assert self.state is not None
-        where = "where the structure accepts" if self.state.accepting else "within the structure"
-        return (
-            f"request {self.index}: ended at token {len(self.tokens)}, {where}: {blocking} leaves no token that it "
-            "allows; leave that out"
-        )
 
     def _ended(self, token: int) -> Finish | None:
         stopping = self.stopping

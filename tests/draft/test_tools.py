@@ -131,9 +131,9 @@ EXTERNAL = {"properties": {"x": {"$ref": "https://b.example/x.json"}}}
         ([{"type": "web_search", "name": "find"}], ["tools[0]", "web_search"]),
         ([{"toolSpec": {"name": "add"}}], ["tools[0]", "toolSpec"]),
         ([{"name": "add", "parameters": INTEGER, "inputSchema": INTEGER}], ["parameters", "inputSchema"]),
-        ([{"name": "add", "parameters": "x: int"}], ["tools[0]", "parameters", "str"]),
-        ([{"name": "a"}, {"functionDeclarations": [{"parameters": {}}]}], ["tools[1].functionDeclarations[0]"]),
-        ([int], ["tools[0]", "type"]),
+        ([{"name": "add", "parameters": "x: int"}], ["tools[0]", "x: int"]),
+        ([{"name": "a"}, {"functionDeclarations": [{"parameters": {}}]}], ["tools[1]", "parameters"]),
+        ([int], ["tools[0]", "int"]),
         ([undocumented], ["tools[0]", "undocumented"]),
         ({"name": "add"}, ["tools", "dict"]),
         ([{"name": "add", "parameters": EXTERNAL}], ["$ref", "https://b.example/x.json"]),
@@ -143,7 +143,7 @@ EXTERNAL = {"properties": {"x": {"$ref": "https://b.example/x.json"}}}
                 {"name": name, "parameters": {"$id": "urn:x:t", **schema}}
                 for name, schema in (("f", PLACE), ("g", INTEGER))
             ],
-            ["tools[1]", "urn:x:t", "tools[0]"],
+            ["tools[1]", "urn:x:t"],
         ),
     ],
 )

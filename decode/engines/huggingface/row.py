@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,13 +78,9 @@ class CallRow:
         return self._logits
 
     def _of_generate(self, processor: Any) -> Processor:
-        """One of `generate`'s processors."""
-
-        def process(ids: Tensor, scores: Tensor) -> Tensor:
-            return self._processed(processor, self._text(ids[:, self.start :]), scores)
-
-        process.__name__ = getattr(processor, "__name__", type(processor).__name__)
-        return process
+        found: Any = partial(self._processed, processor)
+        found.__name__ = getattr(processor, "__name__", type(processor).__name__)
+        return found
 
     def _record(self, ids: Tensor, scores: Tensor) -> Tensor:
         if self.call.scores or self.call.logits:
@@ -104,7 +101,8 @@ class CallRow:
     def _text(self, new: Tensor) -> Tensor:
         return torch.cat((self.padded, new.to(self.padded.device)), dim=1)
 
-    def _processed(self, processor: Any, text: Tensor, scores: Tensor) -> Tensor:
+    def _processed(self, processor: Any, ids: Tensor, scores: Tensor) -> Tensor:
+        text = self._text(ids[:, self.start :])
         if self._alone(processor):
             return processor(text, scores)
         batch = self.call.batch
