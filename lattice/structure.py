@@ -137,10 +137,10 @@ class Continued:
     """A structure whose text has begun with some tokens. ValueError, when it starts, if they are not allowed."""
 
     def __init__(self, structure: Structure, tokens: Sequence[int]):
-        self._structure, self._tokens = structure, tuple(tokens)
+        self._structure, self.tokens = structure, tuple(tokens)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
-        return self._structure.start(vocab_size, ends).after(self._tokens)
+        return self._structure.start(vocab_size, ends).after(self.tokens)
 
 
 class Acceptor:

@@ -175,7 +175,7 @@ class StructureArgs(Args):
     note = "what every text must be: one of these (the extra structure)"
 
     json_schema: Path | None = option("FILE", "JSON of this schema, as `json.dumps` writes it", Path, rare=True)
-    tools: Path | None = option("FILE", "a call of one of these tools, in OpenAI's form", Path, rare=True)
+    tools: Path | None = option("FILE", "a call of one of these tools, of OpenAI's form or MCP's", Path, rare=True)
     regex: str | None = option("PATTERN", "text that matches, as a whole", rare=True)
     grammar: Path | None = option("FILE", "text of this grammar, in Lark's syntax", Path, rare=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.grammar_trial import fails
+from rescore.decode.draft.pattern import rewritten
+from rescore.decode.draft.tools import calls
 from rescore.lattice.extras import needed_for
 from rescore.lattice.structure import State
 
@@ -22,14 +24,18 @@ CACHED = 4  # tokenizers, each some 20 MB and a second
 WORD = re.compile(r"[^\W_]\S*")
 COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
-ASCII = {
-    "d": "[0-9]",
-    "D": "[^0-9]",
-    "w": "[0-9A-Za-z_]",
-    "W": "[^0-9A-Za-z_]",
-    "s": r"[\t\n\v\f\r ]",
-    "S": r"[^\t\n\v\f\r ]",
+DATA = {"const", "default", "enum", "example", "examples"}  # keywords whose values are not schemas
+NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}  # schemas by name
+INLINE = re.compile(r'("pattern":\s*)("(?:[^"\\]|\\.)*")')  # of a schema in a Lark grammar, `%json {..}`
+READ: dict[str, Callable[[str], str]] = {"pattern": partial(rewritten, quoted=True), "type": str.lower}
+REFUSALS = {
+    r"Unimplemented keys: \[(.*)\]": "expected keywords that bound text as it is written, got {}; leave them out",
+    "oneOf constraints": "oneOf: expected alternatives that differ in type or in a constant, got others; write anyOf",
+    "Pointer '(.*?)' does not exist": "$ref: expected a part of the schema, got #{}, which it lacks; add it",
+    "Resource '(.*?)' is not present": "$ref: expected a part of the schema, got {}; copy that into its $defs",
 }
+DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
+WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
 class Grammar:
@@ -43,6 +49,7 @@ class Grammar:
 
     def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):
         self._grammar, self._tokenizer, self._copied = grammar, _tokenizer_json(tokenizer), copies
+        self._names_tokens = "<" in grammar and not grammar.startswith("{")  # Lark's syntax alone can
 
     @classmethod
     def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
@@ -50,81 +57,80 @@ class Grammar:
 
         whitespace: any between tokens; by default what `json.dumps` writes, ", " and ": " alone
         """
-        if hasattr(schema, "model_json_schema"):
-            schema = schema.model_json_schema()
-        text = _within(schema if isinstance(schema, str) else _json_text(schema), "schema")
+        text = _json_text(schema)
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
-        try:
-            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer, copies=True)
-        except ValueError as error:
-            raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
+        return cls(_llguidance().LLMatcher.grammar_from_json_schema(text, style), tokenizer, copies=True)
 
     @classmethod
-    def tools(
-        cls, tools: Sequence[Mapping[str, Any]], tokenizer: Any, *, several: bool = False, whitespace: bool = False
-    ) -> Grammar:
-        """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls. Tools are given in
-        OpenAI's form.
+    def tools(cls, tools: Sequence[Any], tokenizer: Any, *, several: bool = False, whitespace: bool = False) -> Grammar:
+        """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls.
+
+        Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, or as Python functions, which transformers
+        reads for its chat templates.
         """
-        if not tools:
-            raise ValueError("tools: expected at least one, got none")
-        calls = [_call_of(tool.get("function", tool), place) for place, tool in enumerate(tools)]
-        one = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        alternatives = calls(tools)
+        one = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
         schema = {"type": "array", "items": one, "minItems": 1} if several else one
         return cls.json_schema(schema, tokenizer, whitespace=whitespace)
 
     @classmethod
     def regex(cls, pattern: str, tokenizer: Any) -> Grammar:
-        """Texts that match a regular expression of Rust's syntax, as a whole. Its \\d, \\w and \\s are ASCII, as in
-        patterns of JSON schemas.
+        """Texts that match a regular expression as a whole, as read by `re`, or else by Rust. Its \\d, \\w and \\s are
+        ASCII, and \\D, \\W and \\S leave out what is Unicode's.
         """
-        ascii_only = re.sub(
-            r"\\(.)", lambda escape: ASCII.get(escape[1], escape[0]), _within(pattern, "pattern"), flags=re.S
-        )
-        return cls(_matchers().grammar_from_regex(ascii_only), tokenizer)
+        return cls(_llguidance().LLMatcher.grammar_from_regex(rewritten(_within(pattern, "pattern"))), tokenizer)
 
     @classmethod
     def lark(cls, grammar: str, tokenizer: Any) -> Grammar:
         """Texts of a context-free grammar in Lark's syntax, as llguidance reads it; its start rule is `start`."""
-        return cls(_matchers().grammar_from_lark(_within(grammar, "grammar")), tokenizer)
+        text = _within(grammar, "grammar")
+        readable = INLINE.sub(lambda one: one[1] + json.dumps(rewritten(json.loads(one[2]), quoted=True)), text)
+        return cls(_llguidance().LLMatcher.grammar_from_lark(readable), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         if len(self._grammar) > SHORT and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
-        tokenizer = _guided(self._tokenizer, vocab_size)
-        matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
+        tokenizer = _guided(self._tokenizer, vocab_size, tuple(sorted(ends)))
+        matcher = _Guided(_llguidance().LLMatcher(tokenizer, self._grammar, log_level=0), tokenizer, self._names_tokens)
         copies = (partial(_copies, tokenizer),) if self._copied else ()
         return State(matcher, vocab_size, frozenset(ends), *copies)
 
 
 class _Guided:
-    """A state of llguidance's matcher, which copies in microseconds. ends: its own end tokens."""
+    """A state of llguidance's matcher, which copies in microseconds.
 
-    def __init__(self, matcher: Any, ends: Sequence[int]):
+    names_tokens: whether the grammar may spell out an end token, which then ends the text
+    """
+
+    def __init__(self, matcher: Any, tokenizer: Any, names_tokens: bool):
         if matcher.is_error():
-            raise ValueError(
-                f"structure: expected a grammar of bounded complexity, as llguidance reads: {_error_of(matcher)}"
-            )
-        self._matcher, self._ends = matcher, ends
-        self.accepting = bool(matcher.is_accepting())
+            raise ValueError(_refusal(_error_of(matcher)))
+        self._matcher, self._tokenizer, self._names_tokens = matcher, tokenizer, names_tokens
+        self.accepting = bool(matcher.is_accepting()) or names_tokens and any(map(self._ended_by, tokenizer.eos_tokens))
+
+    def _ended_by(self, end: int) -> bool:
+        matcher = self._matcher.deep_copy()
+        return bool(matcher.consume_token(end) and matcher.is_accepting())
 
     def write(self, words: NDArray[np.uint32]) -> None:
         if self._matcher.is_stopped():
             return
-        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        for end in self._ends:
+        every = np.zeros((self._tokenizer.vocab_size + 31) // 32, np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(every.ctypes.data, every.nbytes)
+        words[:] = every[: len(words)]
+        for end in self._tokenizer.eos_tokens:
             words[end // 32] &= ~np.uint32(1 << end % 32)
         if self._matcher.is_error() or not (self.accepting or words.any()):
             raise ValueError(
-                "structure: expected a grammar of bounded complexity under which some token may follow, got: "
+                "structure: expected a grammar within llguidance's bounds under which some token may follow, got: "
                 f"{_error_of(self._matcher) or self._matcher.stop_reason()}"
             )
 
     def after(self, token: int) -> _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_token(token)
-        return _Guided(matcher, self._ends)
+        return _Guided(matcher, self._tokenizer, self._names_tokens)
 
 
 def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -144,24 +150,45 @@ def _error_of(matcher: Any) -> str:
     return text if len(text) <= 400 else text[:200] + " .. " + text[-200:]
 
 
+def _refusal(error: str) -> str:
+    """An error of llguidance about a grammar, with its remedy."""
+    for pattern, refusal in REFUSALS.items():
+        if found := re.search(pattern, error):
+            return f"schema: {refusal.format(*found.groups())}"
+    return f"structure: expected a grammar that llguidance reads within its bounds, got: {error}"
+
+
 def _json_text(schema: Any) -> str:
+    """A schema as llguidance reads it."""
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
     try:
-        return json.dumps(schema)
+        text = _within(schema if isinstance(schema, str) else json.dumps(schema), "schema")
+        return json.dumps(_readable(_unwrapped(json.loads(text))))
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"schema: expected a JSON schema: {error}") from None
 
 
-def _call_of(function: Mapping[str, Any], place: int) -> dict[str, Any]:
-    if not isinstance(function.get("name"), str):
-        got = str(function)
-        raise ValueError(f"tools[{place}]: expected a function with a name, as in OpenAI's API, got {got:.80}")
-    arguments = function.get("parameters") or {"type": "object", "additionalProperties": False}
-    return {
-        "type": "object",
-        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
+def _unwrapped(schema: Any) -> Any:
+    """The schema of what OpenAI's `response_format` wraps around it; {} where any JSON is allowed."""
+    if not isinstance(schema, dict | bool) or schema is False:
+        raise ValueError(f"expected an object, got {json.dumps(schema):.80}")
+    inner = {} if schema is True else schema.get("json_schema", schema)
+    return inner["schema"] if "schema" in inner and {*inner} <= WRAPPER else inner
+
+
+def _readable(schema: Any, key: str = "") -> Any:
+    """Patterns rewritten and types in lower case (Gemini's are not), wherever they are keywords."""
+    if isinstance(schema, list):
+        return [_readable(part, key) for part in schema]
+    if not isinstance(schema, dict):
+        read = READ.get(key) if isinstance(schema, str) else None
+        return read(schema) if read else schema
+    if key == "patternProperties":
+        schema = {rewritten(name, quoted=True): part for name, part in schema.items()}
+    if key in NAMED:
+        return {name: _readable(part) for name, part in schema.items()}
+    return {name: part if name in DATA else _readable(part, name) for name, part in schema.items()}
 
 
 def _within(text: str, name: str) -> str:
@@ -170,10 +197,10 @@ def _within(text: str, name: str) -> str:
     return text
 
 
-def _matchers() -> Any:
+def _llguidance() -> Any:
     with needed_for("a structure of JSON, regular expressions or grammars"):
-        from llguidance import LLMatcher
-    return LLMatcher
+        import llguidance
+    return llguidance
 
 
 def _tokenizer_json(tokenizer: Any) -> str:
@@ -188,15 +215,35 @@ def _tokenizer_json(tokenizer: Any) -> str:
             f"tokenizer: expected a fast tokenizer of Hugging Face, got {type(tokenizer).__name__}; "
             "open it with AutoTokenizer.from_pretrained(.., use_fast=True)"
         )
-    plain = type(fast).from_str(fast.to_str())
-    plain.no_padding()
-    plain.no_truncation()
-    return plain.to_str()
+    return fast.to_str()
 
 
 @lru_cache(maxsize=CACHED)
-def _guided(tokenizer: str, vocab_size: int) -> Any:
-    """llguidance's tokenizer, a second to make. Ids past those of the tokenizer are allowed nowhere."""
-    with needed_for("a structure of JSON, regular expressions or grammars"):
-        from llguidance import LLTokenizer
-    return LLTokenizer(tokenizer, n_vocab=vocab_size)
+def _guided(tokenizer: str, vocab_size: int, ends: Sequence[int]) -> Any:
+    """llguidance's tokenizer, a second to make. It knows no added tokens past the target's ids, and forces no spelling
+    that the tokenizer has only at the start of a text.
+    """
+    text = re.sub(r'"add_prefix_space":\s*true', '"add_prefix_space": false', tokenizer)
+    found = json.loads(re.sub(r'"prepend_scheme":\s*"\w+"', '"prepend_scheme": "never"', text))
+    normalizer, model = found["normalizer"] or {}, found["model"]
+    spaces = [one for one in normalizer.get("normalizers", [normalizer]) if one.get("pattern") == {"String": " "}]
+    found |= {"normalizer": {"type": "Sequence", "normalizers": spaces}, "padding": None, "truncation": None}
+    found |= {"decoder": _of_bytes(found["decoder"] or {"type": "none"}, model)}
+    found["added_tokens"] = [one for one in found["added_tokens"] if one["id"] < vocab_size]
+    model.pop("dropout", None)
+    size = 1 + max(model["vocab"].values()) if isinstance(model["vocab"], dict) else len(model["vocab"])
+    return _llguidance().LLTokenizer(json.dumps(found), n_vocab=max(vocab_size, size), eos_token=list(ends) or None)
+
+
+def _of_bytes(decoder: Any, model: Mapping[str, Any]) -> Any:
+    """A decoder that llguidance reads: tokens that stand for bytes, or for text whose spaces are another character."""
+    parts = {one["type"]: one for one in decoder.get("decoders", [decoder])}
+    if model.get("end_of_word_suffix") or model.get("continuing_subword_prefix") or not parts.keys() & {*DECODERS}:
+        raise ValueError(
+            f"tokenizer: expected tokens that stand for their text wherever they are (decoder {', '.join(DECODERS)}), "
+            f"got model {model['type']} with decoder {', '.join(parts)}; structures need another tokenizer"
+        )
+    if "Metaspace" not in parts:
+        return decoder
+    spaces = {"type": "Replace", "pattern": {"String": parts["Metaspace"]["replacement"]}, "content": " "}
+    return {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}]}

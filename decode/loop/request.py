@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,7 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.structure import State, Structure
+from rescore.lattice.structure import Continued, State, Structure
 from rescore.lattice.tree import text_ids
 
 if TYPE_CHECKING:
@@ -212,14 +214,15 @@ class ActiveRequest:
         self.shaping = shaping.with_processors(request.processors)
         self.stopping = stopping.with_criterion(request.criterion)
         self.state: State | None = None  # of the structure, after the history
+        self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
+        self._begun = isinstance(request.structure, Continued) and len(request.structure.tokens) > 0
         if request.structure is not None:
             if not self.stopping.tokens:
                 raise ValueError(
                     f"request {index}: structure: expected stop tokens, with which the text can end, got none"
                 )
             self.state = request.structure.start(target.vocab_size, self.stopping.tokens)
-            # The mask comes before all that ranks tokens, also as a processor.
-            self.shaping = replace(self.shaping, processors=(self.bounded, *self.shaping.processors, self.some_left))
+            self.shaping = replace(self.shaping, processors=(partial(self._bounded, self.shaping.processors),))
         self.prediction: NDArray[np.int32] | None = None
         if request.prediction is not None:
             self.prediction = text_ids(request.prediction, f"request {index}: prediction", target.vocab_size)
@@ -276,44 +279,64 @@ class ActiveRequest:
         """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
         return self.switch is not None and self._length == self.switch + 1 > self._start
 
-    def bounded(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """The processor of the structure: without the tokens that it does not allow after the history and some drafted
-        tokens, of which those after a token that is not allowed cannot be accepted.
+    def _bounded(self, processors: Sequence[Processor], ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores after processors, without the tokens that the structure does not allow after the history and some
+        drafted tokens, of which those after a token that is not allowed cannot be accepted.
+
+        The mask comes before all that ranks tokens, and after all that may force one. Where nothing is left, the text
+        ends: a stop token alone is.
         """
+        import torch
+
+        hidden = self._hidden(ids, scores)
+        stages = [scores.masked_fill(hidden, -math.inf)]
+        for processor in processors:
+            stages.append(processor(ids, stages[-1].clone()).masked_fill(hidden, -math.inf))
+        if stages[-1].amax() > -math.inf or not stages[0].amax() > -math.inf:
+            return stages[-1]
+        blocking = processors[[bool(stage.amax() > -math.inf) for stage in stages].index(False) - 1]
+        name = getattr(blocking, "__name__", type(blocking).__name__)
+        if not len(self.tokens) and not self._begun:
+            raise ValueError(
+                f"request {self.index}: expected a token that its structure allows and its processors leave after "
+                f"{ids.shape[1]} tokens, got none after {name}; leave that out, or the structure"
+            )
+        self._blocked[ids[0].cpu().numpy().astype(np.int32).tobytes()] = name
+        end = torch.tensor([min(self.stopping.tokens)], device=scores.device)
+        return torch.full_like(scores, -math.inf).index_fill(1, end, 0)
+
+    def _hidden(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """The tokens that the structure does not allow, bool [V]; none after a text that is not its own."""
         import torch
 
         assert self.state is not None
         try:
             state = self.state.after(ids[0, self._length :].tolist())
         except ValueError:
-            return scores
+            return torch.zeros_like(scores[0], dtype=torch.bool)
         if state.ended:
-            return scores
+            return torch.zeros_like(scores[0], dtype=torch.bool)
         allowed = state.mask()
         if not allowed.any():
             raise ValueError(
                 f"request {self.index}: structure: expected a token that may follow {ids.shape[1]} tokens of text, "
                 "got none, and no stop token"
             )
-        return scores.masked_fill(torch.from_numpy(~allowed).to(scores.device), -math.inf)
-
-    def some_left(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """The last processor under a structure. ValueError if no token is left."""
-        if not scores.amax() > -math.inf:
-            names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in self.shaping.processors[1:-1])
-            raise ValueError(
-                f"request {self.index}: expected a token that the structure allows and the processors ({names}) leave "
-                f"after {ids.shape[1]} tokens of text, got none"
-            )
-        return scores
+        return torch.from_numpy(~allowed).to(scores.device)
 
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""
         for count, token in enumerate(tokens, 1):
+            blocking = self._blocked.get(self.history.tobytes()) if self._blocked else None
+            if blocking:
+                message = (
+                    f"ended at token {len(self.tokens)}, where {blocking} leaves no token that its structure allows"
+                )
+                warnings.warn(f"request {self.index}: {message}; leave that out", stacklevel=2)
+            elif self.state:
+                self.state = self.state.step(token)
             self._text[self._length] = token
             self._length += 1
-            if self.state:
-                self.state = self.state.step(token)
             self.finish = self._ended(token)
             if self.finish:
                 if self.prediction is not None:

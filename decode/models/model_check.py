@@ -78,9 +78,11 @@ def _noise(model: Any) -> str | None:
 def check_attention_alone(model: Any) -> None:
     """ValueError if the model has state other than keys and values."""
     if getattr(model, "_is_stateful", False):
+        known = is_recurrent(model.config) and not model.config.is_encoder_decoder
+        remedy = "make its target with causal_target" if known else "leave custom_generate out, and drafts"
         raise ValueError(
             f"{type(model).__name__}: expected attention alone, got a model with recurrent state, "
-            "which cannot be rolled back when a draft is rejected; make its target with causal_target"
+            f"which cannot be rolled back when a draft is rejected; {remedy}"
         )
 
 

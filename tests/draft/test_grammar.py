@@ -221,7 +221,7 @@ def test_hostile_grammars_end_or_are_refused(make):
                 break
             state = state.step(int(tokens[0]))
     except ValueError as error:
-        assert re.match("(structure|schema): ", str(error)) and len(str(error)) < 600
+        assert re.match("(structure|schema|pattern): ", str(error)) and len(str(error)) < 600
 
 
 def test_a_grammar_that_takes_too_long(monkeypatch):

@@ -135,4 +135,83 @@ def test_refusals(model):
     refuses(ValueError, lambda: call([grammar]), "structure", "2", "1")
     refuses(ValueError, lambda: call(grammar, eos_token_id=None), "structure", "eos_token_id")
     bad = [transformers.SuppressTokensLogitsProcessor([TOKENIZER.encode("a")[0]])]
-    refuses(ValueError, lambda: call(grammar, logits_processor=bad), "processors")
+    refuses(ValueError, lambda: call(grammar, logits_processor=bad), "processors", "SuppressTokensLogitsProcessor")
+
+
+def ids(text):
+    return TOKENIZER.encode(text)
+
+
+def no_end(_, scores):
+    return scores.index_fill(1, torch.tensor([END]), -torch.inf)
+
+
+def in_place(_, scores):
+    """In place, as users write them."""
+    scores[:, END] = -torch.inf
+    return scores
+
+
+BLOCKING = {
+    "Min.*LengthLogitsProcessor": dict(min_new_tokens=9),
+    "MinLengthLogitsProcessor": dict(min_length=30),
+    "SuppressTokensLogitsProcessor": dict(suppress_tokens=[END]),
+    "SequenceBiasLogitsProcessor": dict(sequence_bias=[[[END], -float("inf")]]),
+    "no_end": dict(logits_processor=transformers.LogitsProcessorList([no_end])),
+    "in_place": dict(logits_processor=transformers.LogitsProcessorList([in_place])),
+}
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("name", BLOCKING)
+def test_a_row_whose_processors_leave_no_token_ends_and_others_go_on(model, name, sampled):
+    """The end of `true|false` is blocked; the other row is as in a call of its own."""
+    given, short = prompts("ab ba ab", "b a b ba"), Grammar.regex("(true|false)", TOKENIZER)
+    options = dict(max_new_tokens=16, do_sample=sampled, top_k=5, **BLOCKING[name])
+    with pytest.warns(UserWarning, match=name):
+        drafting = Drafting(structure=[short, Grammar.regex("[ab]{3,40}", TOKENIZER)], nodes=8)
+        found = model.generate(**given, **options, custom_generate=drafting)
+    (first, ended), (second, _) = texts_of(found, given)
+    assert ended and TOKENIZER.decode(first) in ("true", "false")
+    assert set(TOKENIZER.decode(second)) <= {*"ab"} and len(second) > len(first)
+    if not sampled:
+        alone = Drafting(structure=Grammar.regex("[ab]{3,40}", TOKENIZER), nodes=8)
+        one = {name: rows[1:] for name, rows in given.items()}
+        (wanted, _), *_ = texts_of(model.generate(**one, **options, custom_generate=alone), one)
+        assert second == wanted
+
+
+def test_a_row_that_is_blocked_within_its_structure_ends_there(model):
+    given, repeats = prompts("b", "c"), Grammar.regex("(ab ){4}", TOKENIZER)
+    with pytest.warns(UserWarning, match="NoRepeatNGramLogitsProcessor"):
+        drafting = Drafting(structure=[repeats, None], nodes=8)
+        options = dict(max_new_tokens=20, do_sample=False, no_repeat_ngram_size=2)
+        found = model.generate(**given, **options, custom_generate=drafting)
+    (text, ended), (other, _) = texts_of(found, given)
+    assert ended and "(ab ){4}".startswith("(ab") and "ab ab ab ab ".startswith(TOKENIZER.decode(text)) and text
+    plain = model.generate(**given, **options)
+    assert texts_of(plain, given)[1] == (other, END in plain[1].tolist())
+
+
+def test_a_first_token_that_is_blocked_is_refused_by_the_processors_name(model):
+    def call(pattern, name, texts=("b", "c"), **options):
+        drafting = Drafting(structure=Grammar.regex(pattern, TOKENIZER))
+        generate = partial(model.generate, **prompts(*texts), max_new_tokens=6, do_sample=False, **options)
+        refuses(ValueError, lambda: generate(custom_generate=drafting), "structure", name)
+
+    call("", "LengthLogitsProcessor", min_new_tokens=2)
+    words = [[token] for token in range(V) if TOKENIZER.decode([token])[:1] in ("t", "f")]
+    call("(true|false)", "NoBadWordsLogitsProcessor", bad_words_ids=words)
+    call("(true|false)", "ForcedBOSTokenLogitsProcessor", forced_bos_token_id=ids("a")[0])
+
+
+def test_a_forced_token_stays_within_the_structure(model):
+    """`forced_eos_token_id` ends the text where its room ends, also where the structure does not accept."""
+    given = prompts("b", "c")
+    drafting = Drafting(structure=[Grammar.regex("(ab){30}", TOKENIZER), Grammar.regex("c?", TOKENIZER)])
+    with pytest.warns(UserWarning, match="ForcedEOSTokenLogitsProcessor"):
+        found = model.generate(
+            **given, max_new_tokens=6, do_sample=False, forced_eos_token_id=END, custom_generate=drafting
+        )
+    (first, ended), (second, _) = texts_of(found, given)
+    assert ended and TOKENIZER.decode(first) in ("ab" * 30)[:20] and TOKENIZER.decode(second) in ("", "c")

@@ -130,3 +130,19 @@ def test_refusals_of_structures():
     refuses(ValueError, lambda: generate(Markov(), [one]), "request 0", "stop tokens")
     refuses(ValueError, lambda: generate(Markov(), [one], None, options), "request 0", "structure", "2")
     refuses(ValueError, lambda: generate(Markov(), [forbidding], None, options), "processors", "forbid", "1")
+
+
+@pytest.mark.parametrize("shaping", [Shaping(), SHAPING], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("drafter", [None, BLEND], ids=["plain", "drafted"])
+def test_a_text_whose_processor_leaves_no_token_ends_and_others_go_on(shaping, drafter):
+    """0 1 0 1 .. up to six tokens, then the end 3; the processor forbids 1 after the third token, or the end."""
+
+    def forbid(ids, scores):
+        return scores.index_fill(1, torch.tensor([1, 3] if ids.shape[1] > 3 else [3]), -math.inf)
+
+    turns = Acceptor([(place, place % 2, place + 1) for place in range(6)], final={6})
+    free = Request(prompt=[2], structure=turns)
+    options = Options(max_tokens=12, stopping=Stopping(tokens=frozenset({3})), shaping=shaping)
+    with pytest.warns(UserWarning, match="forbid"):
+        texts = generate(Markov(), [Request(prompt=[2], structure=turns, processors=(forbid,)), free], drafter, options)
+    assert [one.tokens.tolist() for one in texts] == [[0, 1, 0, 3], [0, 1, 0, 1, 0, 1, 3]]

@@ -8,6 +8,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
+import transformers
 from support.blocks import tree_block
 from support.generating import PLAIN, assert_a_chat_continues, padded, texts_of
 from support.refusals import refuses
@@ -20,6 +21,7 @@ from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.models import recurrent
+from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_check import attends
 from rescore.decode.models.open import open_model
 from rescore.decode.models.recurrent import causal_target
@@ -206,3 +208,13 @@ def test_what_is_not_read():
     refuses(ValueError, lambda: target.read(tree, cache), "chain")
     target.read(Block.of_texts(prompts, [0], target.device), cache)
     refuses(ValueError, lambda: target.read(Block.of_texts([np.array([4])], [2], target.device), cache), "[3]", "[2]")
+
+
+def test_states_that_no_cache_holds_are_refused_with_a_remedy_that_exists():
+    """Of RWKV, which makes its own; not that of a family whose target `causal_target` makes."""
+    sizes = dict(vocab_size=60, hidden_size=16, num_hidden_layers=2, attention_hidden_size=16)
+    rwkv = transformers.RwkvForCausalLM(transformers.RwkvConfig(**sizes, eos_token_id=2, pad_token_id=0)).eval()
+    refuses(ValueError, lambda: causal_target(rwkv), "RwkvForCausalLM", "custom_generate")
+    ids = torch.tensor([[1, 5, 6]])
+    refuses(ValueError, lambda: rwkv.generate(ids, custom_generate=Drafting()), "RwkvForCausalLM", "custom_generate")
+    refuses(ValueError, lambda: CausalLMTarget(small_model("mamba2")), "causal_target")

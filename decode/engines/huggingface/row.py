@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from transformers.generation import logits_process, stopping_criteria
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule
+from rescore.decode.verify.shaping import Processor
 from rescore.decode.verify.tree_rules import Matching
 
 
@@ -67,20 +68,27 @@ class CallRow:
         self._processors = [_of_row(processor, number, call.batch) for processor in call.processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
-    def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
-        """Returns the processors for the decode loop: one function, or none if there is nothing to run."""
+    def processors(self) -> tuple[Processor, ...]:
+        """Returns the processors for the decode loop, of ids int64 [1, m] without padding and scores [1, V]; none if
+        there is nothing to run.
+        """
         call = self.call
-        return (self.process,) if call.processors or call.scores or call.logits else ()
+        wanted = call.processors or call.scores or call.logits
+        return (self._begin, *map(self._of_generate, self._processors), self._record) if wanted else ()
 
-    def process(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Runs `generate`'s processors: scores [1, V] from ids int64 [1, m] without padding and logits [1, V]."""
-        text = self.padded_text(ids[:, self.start :])
-        scores = given = logits.to(self.padded.device, torch.float32)
-        for processor in self._processors:
-            scores = self._processed(processor, text, scores)
+    def _begin(self, ids: Tensor, logits: Tensor) -> Tensor:
+        self._device, self._logits = logits.device, logits.to(self.padded.device, torch.float32)
+        return self._logits
+
+    def _of_generate(self, processor: Any) -> Processor:
+        found: Any = partial(self._processed, processor)
+        found.__name__ = getattr(processor, "__name__", type(processor).__name__)
+        return found
+
+    def _record(self, ids: Tensor, scores: Tensor) -> Tensor:
         if self.call.scores or self.call.logits:
-            self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
-        return scores.to(logits.device)
+            self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (self._logits, scores)
+        return scores.to(self._device)
 
     def scores_before(self, new: NDArray[np.integer]) -> list[tuple[Tensor, Tensor]]:
         """Returns the raw and processed scores [1, V] from which each token of `new` int [m] was chosen."""
@@ -90,7 +98,8 @@ class CallRow:
         """The row as `generate` has it, [1, n + m], after new tokens [1, m]."""
         return torch.cat((self.padded, new.to(self.padded.device)), dim=1)
 
-    def _processed(self, processor: Any, text: Tensor, scores: Tensor) -> Tensor:
+    def _processed(self, processor: Any, ids: Tensor, scores: Tensor) -> Tensor:
+        text = self.padded_text(ids[:, self.start :])
         if type(processor) in ROW_BY_ROW:
             return processor(text, scores)
         return _in_batch(processor, text, scores, self.call.batch)[self.number : self.number + 1]

@@ -1,0 +1,181 @@
+"""Grammars under tokenizers of several kinds: what a random walk writes is, decoded, of the grammar."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llguidance")
+pytest.importorskip("tokenizers")
+from support.grammars import BYTES, END, V, byte_tokenizer, reads
+from support.refusals import refuses
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from rescore.decode.draft.structure import Grammar
+
+SPECIAL = ["<unk>", "<s>", "</s>"]
+LETTERS = [*"▁yesnomatb-0123456789YNESO", "ye", "yes", "▁yes", "no", "▁no", "▁m", "may", "be", "maybe", "▁maybe"]
+FALLBACK = [f"<0x{byte:02X}>" for byte in range(256)]
+MERGES = [("y", "e"), ("ye", "s"), ("▁", "yes"), ("n", "o"), ("▁", "no"), ("▁", "m"), ("b", "e")]
+LLAMA = decoders.Sequence(
+    [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+)
+PATTERNS = ["(yes|no|maybe not)", "[ab]{2}-[0-9]{2}", "[0-9]{2,4}", "(YES|NO) [0-9]"]
+
+
+def made(model, *, normalizer=None, pre_tokenizer=None, decoder=None):
+    tokenizer = Tokenizer(model)
+    tokenizer.add_special_tokens(SPECIAL)
+    for name, part in (("normalizer", normalizer), ("pre_tokenizer", pre_tokenizer), ("decoder", decoder)):
+        if part is not None:
+            setattr(tokenizer, name, part)
+    return tokenizer
+
+
+def bpe(**options):
+    vocab = {name: token for token, name in enumerate([*SPECIAL, *FALLBACK, *LETTERS])}
+    return models.BPE(vocab=vocab, merges=MERGES, byte_fallback=True, unk_token="<unk>", **options)
+
+
+def unigram():
+    return models.Unigram([(name, -float(place)) for place, name in enumerate([*SPECIAL, *LETTERS])], unk_id=0)
+
+
+SPACES = normalizers.Replace(" ", "▁")
+TOKENIZERS = {
+    "bytes": byte_tokenizer(),
+    "prefix": byte_tokenizer(prefix_space=True),
+    "prefix in a sequence": byte_tokenizer(),
+    "prepend": made(bpe(), normalizer=normalizers.Sequence([normalizers.Prepend("▁"), SPACES]), decoder=LLAMA),
+    "metaspace first": made(bpe(), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"), decoder=LLAMA),
+    "metaspace decoder": made(unigram(), pre_tokenizer=pre_tokenizers.Metaspace(), decoder=decoders.Metaspace()),
+    "lower case": made(bpe(), normalizer=normalizers.Sequence([normalizers.Lowercase(), SPACES]), decoder=LLAMA),
+    "dropout": made(bpe(dropout=0.5), normalizer=SPACES, decoder=LLAMA),
+}
+split = pre_tokenizers.Split("-", "isolated")
+TOKENIZERS["prefix in a sequence"].pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel()])
+
+
+def walk(grammar, vocab_size, end, seed):
+    state, text, rng = grammar.start(vocab_size, [end]), [], np.random.default_rng(seed)
+    while not state.ended and len(text) < 40:
+        text.append(int(rng.choice(np.flatnonzero(state.mask()))))
+        state = state.step(text[-1])
+    return text[:-1]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS.keys())
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_walks_are_of_the_grammar(tokenizer, pattern):
+    grammar = Grammar.regex(pattern, tokenizer)
+    for seed in range(8):
+        ids = walk(grammar, tokenizer.get_vocab_size(), END, seed)
+        assert re.fullmatch(pattern, tokenizer.decode(ids)), tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    "tokenizer, named",
+    [
+        (made(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"), decoder=decoders.WordPiece()), ["WordPiece"]),
+        (made(models.WordLevel({"a": 0}, unk_token="a")), ["WordLevel"]),
+        (made(bpe(end_of_word_suffix="</w>"), decoder=decoders.BPEDecoder()), ["BPEDecoder"]),
+        (made(bpe(end_of_word_suffix="</w>"), decoder=decoders.ByteLevel()), ["BPE", "ByteLevel"]),
+    ],
+)
+def test_tokens_that_do_not_tell_their_text_are_refused(tokenizer, named):
+    refuses(ValueError, lambda: Grammar.regex("a", tokenizer).start(400, [2]), "tokenizer", *named)
+
+
+def test_a_model_with_fewer_ids_than_its_tokenizer():
+    """An added token, and tokens of the vocabulary, without a logit."""
+    more = byte_tokenizer()
+    more.add_special_tokens(["<image>"])
+    more.add_tokens(["ab"])
+    for vocab_size in (V - 1, V, V + 1, V + 2, V + 70):
+        ids = walk(Grammar.regex("(ab){2}", more), vocab_size, END, 0)
+        assert more.decode(ids) == "abab" and max(ids) < vocab_size
+    fewer = Grammar.regex("(?s).", more).start(V - 9, [END])  # tokens of the vocabulary itself
+    assert 100 < np.flatnonzero(fewer.mask()).max() < V - 9
+
+
+def test_end_tokens_are_the_targets():
+    """Also where the tokenizer has no usual name for one; its first token is then no end token."""
+    names = ["!", "[END]", "a"]
+    tokenizer = Tokenizer(models.BPE(vocab={name: token for token, name in enumerate(names)}, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["[END]"])
+    state = Grammar.regex("!a?", tokenizer).start(3, [1])
+    assert np.flatnonzero(state.mask()).tolist() == [0]
+    assert np.flatnonzero(state.step(0).mask()).tolist() == [1, 2] and state.step(0).step(1).ended
+
+
+@pytest.mark.parametrize(
+    "grammar", ['start: <s> "ab" </s>', 'start: "ab" </s>', 'start: "ab" <[2]>', 'start: "ab" </s>?']
+)
+def test_an_end_token_within_a_grammar_ends_the_text(grammar):
+    text = ["<s>"] * ("<s>" in grammar) + ["a", "b"]
+    state = Grammar.lark(grammar, BYTES).start(V, [END])
+    for name in text:
+        assert not state.accepting
+        assert np.flatnonzero(state.mask()).tolist() == [BYTES.token_to_id(name)]
+        state = state.step(BYTES.token_to_id(name))
+    assert state.accepting and np.flatnonzero(state.mask()).tolist() == [END] and state.step(END).ended
+
+
+def test_a_grammar_that_goes_on_after_an_end_token_is_refused():
+    start = Grammar.lark('start: "a" </s> "b"', BYTES).start(V, [END])
+    refuses(ValueError, lambda: start.step(BYTES.token_to_id("a")).mask(), "structure")
+    other = Grammar.lark('start: "a" <pad> "b"', BYTES).start(V, [END])
+    assert other.after([BYTES.token_to_id("a"), 0, BYTES.token_to_id("b")]).accepting
+
+
+OBJECT = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        {"type": "json_schema", "json_schema": {"name": "p", "schema": OBJECT, "strict": True}},
+        {"type": "json_schema", "name": "p", "schema": OBJECT},
+        {"name": "p", "schema": OBJECT, "strict": True},
+        json.dumps({"type": "json_schema", "json_schema": {"name": "p", "schema": OBJECT}}),
+    ],
+)
+def test_schemas_in_a_response_format(wrapped):
+    assert reads(Grammar.json_schema(wrapped, BYTES), '{"x": 1}', '{"x": "1"}', "1") == [True, False, False]
+
+
+def test_schemas_of_any_json():
+    for schema in (True, {}, "true"):
+        assert reads(Grammar.json_schema(schema, BYTES), "1", '"a"', '{"a": [null]}') == [True] * 3
+
+
+OVERLAP = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "integer", "maximum": 10}]}
+
+
+@pytest.mark.parametrize(
+    "schema, named",
+    [
+        (OVERLAP, ["oneOf", "anyOf"]),
+        ({"type": "array", "uniqueItems": True}, ["uniqueItems"]),
+        ({"not": {"const": "x"}}, ["not"]),
+        ({"if": {}, "then": {}}, ["if", "then"]),
+        ({"type": "string", "format": "iri"}, ["format", "iri"]),
+        ({"$ref": "#/$defs/none"}, ["$ref", "#/$defs/none"]),
+        ({"$ref": "https://a.example/x"}, ["$ref", "https://a.example/x", "$defs"]),
+        ({"type": "integer", "minimum": 5, "maximum": 1}, ["schema", "5", "1"]),
+        ({"type": "number_"}, ["type", "number_"]),
+        (False, ["schema", "false"]),
+        ([], ["schema", "[]"]),
+    ],
+)
+def test_refusals_of_schemas_name_a_remedy(schema, named):
+    message = refusal(schema)
+    assert all(name in message for name in named) and "coerce" not in message and "complexity" not in message
+
+
+def refusal(schema):
+    with pytest.raises(ValueError) as caught:
+        Grammar.json_schema(schema, BYTES).start(V, [END])
+    return str(caught.value)
