@@ -11,10 +11,10 @@ Microseconds per lattice: median and 99th percentile over the lattices, of which
     x             ratio to the median of ours in the same row
     cold          --cold MB are written before every search, as a forward pass does; 0 leaves these rows out
 
-Then batches of --batch lattices in one call, on each number of --threads: microseconds per lattice of wall-clock time,
-mean; of all lattices where there are fewer. A batch must have the answers of its lattices one by one. Costs of PhiMatcher must equal ours to 1e-4 nats and
-strings but for ties; a tree must begin every larger tree; or the script fails and prints no times of the row. Without
-g++ and libfst-dev, ours are timed alone.
+Then batches of --batch lattices, of all where there are fewer, in one call, on each number of --threads: microseconds
+per lattice of wall-clock time, mean. A batch must have the answers of its lattices one by one. Costs of PhiMatcher must
+equal ours to 1e-4 nats and strings but for ties; a tree must begin every larger tree; or the script fails and prints no
+times of the row. Without g++ and libfst-dev, ours are timed alone.
 """
 
 from __future__ import annotations
