@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.lattice.checked import numbers, whole
+from rescore.lattice.checked import numbers, refusal, whole
 from rescore.lattice.short_repr import picture, short_repr
 
 ALL = 1 << 31  # ids that int32 holds
@@ -29,12 +29,14 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
     return np.ascontiguousarray(array, np.int32)
 
 
-def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
-    """Ids of one text, int32 [n], of the shape [n] or, as tokenizers return tensors, [1, n]."""
+def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL, remedy: str = "") -> NDArray[np.int32]:
+    """Ids of one text, int32 [n] in [0, V), of the shape [n] or, as tokenizers return tensors, [1, n]."""
     ids = token_ids(values, name, vocab_size)
     ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
     if ids.ndim != 1:
         raise TypeError(f"{name}: expected the ids of one text, of shape [n], got shape {list(ids.shape)}")
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise refusal(name, "", f"expected ids in 0..{vocab_size - 1}, got {ids.min()}..{ids.max()}", remedy)
     return ids
 
 

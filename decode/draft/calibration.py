@@ -17,7 +17,7 @@ from rescore import _core
 from rescore.lattice.checked import Checked, real, whole
 from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.structure import Bounds, State
-from rescore.lattice.tree import Trees, token_ids
+from rescore.lattice.tree import Trees, text_ids, token_ids
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1e4  # limit of a weight's magnitude
@@ -218,10 +218,7 @@ class CalibratedTrees:
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
         counts = self.calibration.counts()
-        ids = self._ids(prompt, "prompt")
-        if ids.ndim != 1:
-            raise ValueError(f"prompt: expected ids of shape [n], got {list(ids.shape)}")
-        counts.extend(ids, prompt=True)
+        counts.extend(text_ids(prompt, "prompt", self.model.vocab_size), prompt=True)
         return counts
 
     def trees(
@@ -247,7 +244,7 @@ class CalibratedTrees:
         structures  states of the structures that bound each text (None: free), or none: after each prefix q is
                     restricted to the tokens that they allow
         """
-        histories = self._ids(histories, "histories")
+        histories = token_ids(histories, "histories", self.model.vocab_size)
         if texts is None:
             begins = np.logical_and.accumulate(histories == -1, axis=1).sum(axis=1)  # padding is in front
             texts = [self.text(row[at:]) for row, at in zip(histories, begins)] if self.reads_text else []
@@ -276,6 +273,3 @@ class CalibratedTrees:
             least=self.least,
             threads=self.threads,
         )
-
-    def _ids(self, values: ArrayLike, name: str) -> NDArray[np.int32]:
-        return token_ids(values, name, self.model.vocab_size)

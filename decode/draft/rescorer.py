@@ -228,11 +228,7 @@ class Rescorer:
         call, threads = self._call(_arrays("normalise", sausage), history), self.threads
         temperature = real(temperature, "temperature")
         core = _core.Normalised(
-            *call,
-            temperature=real(temperature, "temperature"),
-            local=local,
-            acceptor=_core_of(acceptor),
-            threads=threads,
+            *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
         )
         return NormalisedLattice(core, ids=sausage.ids, threads=threads)
 

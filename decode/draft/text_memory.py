@@ -115,9 +115,7 @@ class TextMemory:
 
     def add(self, tokens: ArrayLike) -> None:
         """Adds a text [n] of tokens, truncated to its last `most // 2`. An empty text adds nothing."""
-        text = text_ids(tokens, "tokens")
-        if text.size and not (0 <= text.min() and text.max() < self.vocab_size):
-            raise ValueError(f"tokens: expected ids in 0..{self.vocab_size - 1}, got {text.min()}..{text.max()}")
+        text = text_ids(tokens, "tokens", self.vocab_size)
         if self.frozen:
             raise ValueError("add: this memory is frozen; open it with frozen=False")
         if text.size:
@@ -186,12 +184,7 @@ class TextMemory:
         """
         memory = cls(vocab_size=vocab_size, end_of_text=end_of_text, most=most, shares=shares)
         ids = map_npy(Path(path))
-        last = np.array(ids[max(0, len(ids) - most) :])
-        if last.size and not (0 <= last.min() and last.max() < vocab_size):
-            raise ValueError(
-                f"{path}: expected ids in 0..{vocab_size - 1}, got {last.min()}..{last.max()}: "
-                "texts of another vocabulary"
-            )
+        last = text_ids(ids[max(0, len(ids) - most) :], str(path), vocab_size, "texts of another vocabulary")
         for text in np.split(last, np.flatnonzero(last == end_of_text) + 1):
             memory.add(text)
         memory.frozen = frozen

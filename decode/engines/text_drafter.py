@@ -238,11 +238,7 @@ class TextDrafter:
                 f"request {number}: expected int32 [{row.size - text.size}], its tokens from {text.size} on, "
                 f"got {new.dtype} {list(new.shape)}"
             )
-        if len(new) and not (0 <= new.min() and new.max() < self._most):
-            raise ValueError(
-                f"request {number}: expected ids in 0..{self._most - 1}, got {new.min()}..{new.max()}; "
-                "were they made with another tokenizer?"
-            )
+        text_ids(new, f"request {number}", self._most, "were they made with another tokenizer?")
         if len(new) and new.max() >= self.vocab_size:
             self.model = self.model.widened(self._most)
         if not text.size:

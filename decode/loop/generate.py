@@ -447,14 +447,9 @@ def _with_defaults(request: Request, options: Options) -> Request:
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:
-    ids = text_ids(prompt, f"prompt {index}")
+    ids = text_ids(prompt, f"prompt {index}", vocab_size, "was it encoded with another tokenizer?")
     if not len(ids):
         raise TypeError(f"prompt {index}: expected integers of shape [m], m >= 1, got none, of shape [0]")
-    if ids.min() < 0 or ids.max() >= vocab_size:
-        raise ValueError(
-            f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; "
-            "was it encoded with another tokenizer?"
-        )
     return ids.astype(np.int64)
 
 

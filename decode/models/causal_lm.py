@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.decoder_layers import LongRope, PassState, is_rotary, with_modules
+from rescore.decode.models.decoder_layers import LongRope, PassState, is_rotary, with_attributes
 from rescore.decode.models.fixed_passes import FixedPasses, why_eager
 from rescore.decode.models.model_check import (
     LONG,
@@ -52,22 +52,13 @@ class MaskTable:
 
 
 def with_mask_tables(module: Any, state: PassState) -> Any:
-    """The module with a `MaskTable` in place of every table, everything else shared; the module itself if it has
-    none.
-    """
+    """The module with a `MaskTable` in place of every table; the module itself if it has none."""
 
-    def view(module: Any) -> Any:
-        children = {name: child if child is None else view(child) for name, child in module._modules.items()}
-        windows = {name: _window_of(buffer) for name, buffer in module._buffers.items()}
-        own = {name: MaskTable(window, state) for name, window in windows.items() if window}
-        if not own and all(child is module._modules[name] for name, child in children.items()):
-            return module
-        copy = with_modules(module, children)
-        copy._buffers = {name: buffer for name, buffer in module._buffers.items() if name not in own}
-        vars(copy).update(own)
-        return copy
+    def tables(part: Any) -> dict[str, MaskTable]:
+        windows = {name: _window_of(buffer) for name, buffer in part._buffers.items()}
+        return {name: MaskTable(window, state) for name, window in windows.items() if window}
 
-    return view(module)
+    return with_attributes(module, tables)
 
 
 def _window_of(buffer: Tensor | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +107,22 @@ class DecoderLayers:
         """A decoder that runs these layers, and this norm after them if given; everything else is shared."""
         changed = {self.layers_name: nn.ModuleList(layers), self.norm_name: norm or self.norm}
         return with_modules(self.decoder, changed)
+
+
+def with_attributes(module: Any, of: Callable[[Any], dict[str, Any]]) -> Any:
+    """The module with the attributes of(part) in each of its parts, in place of buffers of these names, everything else
+    shared; the module itself if no part has any. A part with a `forward` of its own, bound to it, stays as it is.
+    """
+    if "forward" in vars(module):
+        return module
+    children = {name: child if child is None else with_attributes(child, of) for name, child in module._modules.items()}
+    attributes = of(module)
+    if not attributes and all(child is module._modules[name] for name, child in children.items()):
+        return module
+    view = with_modules(module, children)
+    view._buffers = {name: buffer for name, buffer in module._buffers.items() if name not in attributes}
+    vars(view).update(attributes)
+    return view
 
 
 def with_modules(module: Any, changed: dict[str, Any]) -> Any:

@@ -6,7 +6,6 @@ Modules, configurations and tables of hooks are copied, weights are shared.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
@@ -25,8 +24,8 @@ def private_copy(owner: Owner, window: int | None = None) -> Owner:
     """A copy of an object that holds models, such as a target, with private copies of these. Running it writes nothing
     that the original reads.
 
-    Code that is bound to a module is bound to its copy: methods, and functions, partials and callable objects that
-    refer to it, as `forward` of an instance does. What torch.compile made of such code is replaced by the code.
+    Code that is bound to a module is bound to its copy: methods, partials, and functions that refer to it, as `forward`
+    of an instance may be. What torch.compile made of such code is replaced by the code.
 
     window: the copies' sliding windows are at most so many tokens wide
     """
@@ -44,14 +43,24 @@ class _Copies:
         self.made: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any) -> Any:
-        """The copy of a value; the value itself if it neither is nor refers to anything that is copied."""
+        """The copy of a value: of a module, a configuration, a plain container, or code that refers to any; other
+        values are shared.
+        """
         if id(value) in self.made:
             return self.made[id(value)][1]
         if isinstance(value, (nn.Module, PreTrainedConfig, GenerationConfig)):
             return self.of_object(value)
-        if isinstance(value, (dict, list, tuple, set)):
-            return self._of_container(value)
-        return self._of_code(value) if callable(value) else value
+        if isinstance(value, dict):
+            made = self._keep(value, copy.copy(value))
+            made.update({key: self.of(part) for key, part in list(value.items())})
+            return made
+        if type(value) in (list, set, tuple):
+            return self._keep(value, type(value)(map(self.of, list(value))))
+        if isinstance(value, MethodType):
+            return MethodType(value.__func__, self.of(value.__self__))
+        if isinstance(value, partial):
+            return partial(self.of(value.func), *self.of(value.args), **self.of(value.keywords))
+        return self._of_function(value) if isinstance(value, FunctionType) else value
 
     def of_object(self, value: Any) -> Any:
         made = self._keep(value, object.__new__(type(value)))
@@ -73,51 +82,13 @@ class _Copies:
         self.made[id(value)] = value, made
         return made
 
-    def _of_container(self, value: Any) -> Any:
-        """The copy of a dictionary, or of another container of a plain type."""
-        if isinstance(value, dict):
-            made = self._keep(value, copy.copy(value))
-            for key, part in list(value.items()):
-                made[key] = self.of(part)
-            return made
-        if type(value) in (list, set):
-            return self._keep(value, type(value)(map(self.of, list(value))))
-        return self._changed(value, value, lambda parts: parts) if type(value) is tuple else value
-
-    def _of_code(self, value: Any) -> Any:
-        if "_torchdynamo_orig_callable" in getattr(value, "__dict__", {}):
-            return self.of(value._torchdynamo_orig_callable)
-        if isinstance(value, MethodType):
-            return self._changed(value, (value.__self__,), lambda parts: MethodType(value.__func__, *parts))
-        if isinstance(value, partial):
-            given = value.func, value.args, value.keywords
-            return self._changed(value, given, lambda parts: partial(parts[0], *parts[1], **parts[2]))
-        is_function = isinstance(value, FunctionType)
-        if not is_function and (type(value).__new__ is not object.__new__ or not hasattr(value, "__dict__")):
+    def _of_function(self, value: FunctionType) -> Any:
+        if "_torchdynamo_orig_callable" in vars(value):
+            return self.of(value._torchdynamo_orig_callable)  # type: ignore[attr-defined]
+        if not value.__closure__:
             return value
         self._keep(value, value)  # while it is looked into, since it may refer to itself
-        if is_function:
-            cells = value.__closure__ or ()
-            contents = [cell.cell_contents for cell in cells if cell != CellType()]
-            return self._keep(value, self._changed(value, contents, partial(_with_contents, value)))
-        return self._keep(value, self._changed(value, list(vars(value).values()), partial(_with_attributes, value)))
-
-    def _changed(self, value: Any, parts: Sequence[Any], make: Callable[[Any], Any]) -> Any:
-        """make(copies of the parts); the value itself if none of them is copied."""
-        copies = tuple(self.of(part) for part in parts)
-        return value if all(copy is part for copy, part in zip(copies, parts)) else make(copies)
-
-
-def _with_contents(function: FunctionType, contents: Sequence[Any]) -> FunctionType:
-    """The function with other values in place of those that its closure refers to."""
-    rest = iter(contents)
-    cells = tuple(cell if cell == CellType() else CellType(next(rest)) for cell in function.__closure__ or ())
-    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
-
-
-def _with_attributes(value: Any, attributes: Sequence[Any]) -> Any:
-    made = object.__new__(type(value))
-    vars(made).update(zip(vars(value), attributes))
-    return made
+        cells = [one if one == CellType() else CellType(self.of(one.cell_contents)) for one in value.__closure__]
+        made = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells))
+        made.__kwdefaults__ = value.__kwdefaults__
+        return self._keep(value, made)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.target import Block, Target
-from rescore.lattice.tree import token_ids
+from rescore.lattice.tree import text_ids
 
 NOTHING = 0  # read where no known token is left; its drafts are verified like all others
 
@@ -177,12 +177,7 @@ class Reader:
 
     def _known(self, history: NDArray[np.integer], name: str) -> NDArray[np.int64]:
         """The tokens of a history that the model knows; ValueError for what no target has."""
-        ids = token_ids(history, name).astype(np.int64)
-        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
-            raise ValueError(
-                f"{name}: expected ids in [0, {self.vocab_size}), got {ids.min()}..{ids.max()}; "
-                "do both models have one tokenizer?"
-            )
+        ids = text_ids(history, name, self.vocab_size, "do both models have one tokenizer?").astype(np.int64)
         known = ids[ids < self.model.vocab_size]
         return known if len(known) or not len(ids) else np.array([NOTHING])
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget
-from rescore.decode.models.decoder_layers import with_modules
+from rescore.decode.models.decoder_layers import with_attributes
 from rescore.decode.models.model_check import check_logits, is_recurrent
 from rescore.decode.models.slot_cache import DynamicCache, SlotCache, SlotLayers
 from rescore.decode.models.target import Block
@@ -371,19 +371,14 @@ def in_chunks(decoder: Any, size: int) -> Any:
 
 
 def with_chunks(module: Any, size: int) -> Any:
-    """The module with state-space layers that compute in chunks of at most `size` tokens, everything else shared; the
-    module itself if it has none. The sums are the same, in another order.
+    """The module with state-space layers that compute in chunks of at most `size` tokens; the module itself if it has
+    none. The sums are the same, in another order.
     """
-    if "forward" in vars(module):  # bound to the module as it is
-        return module
-    children = {name: child if child is None else with_chunks(child, size) for name, child in module._modules.items()}
-    shorter = "A_log" in module._parameters and getattr(module, "chunk_size", 0) > size
-    if not shorter and all(child is module._modules[name] for name, child in children.items()):
-        return module
-    view = with_modules(module, children)
-    if shorter:
-        view.chunk_size = size
-    return view
+
+    def shorter(part: Any) -> dict[str, int]:
+        return {"chunk_size": size} if "A_log" in part._parameters and getattr(part, "chunk_size", 0) > size else {}
+
+    return with_attributes(module, shorter)
 
 
 def put_state(layer: LinearAttentionCacheLayerMixin, other: LinearAttentionCacheLayerMixin) -> None:

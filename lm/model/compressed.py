@@ -39,7 +39,6 @@ MAGICS = {
 SHORTEST = 14  # bytes of a compressed file
 BOMB_BYTES = 64 << 20
 MOSTLY, SOME = 0.75, 0.02  # shares of bytes
-GZIP = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
 STREAM: dict[str, Any] = {
     "gzip": partial(zlib.decompressobj, 31),
     "bzip2": BZ2Decompressor,
@@ -76,9 +75,8 @@ def open_text(path: str | os.PathLike[str], most_times: int | None = None) -> It
 
 def is_plain(path: str | os.PathLike[str]) -> bool:
     """Whether `open_text` gives the bytes of a file as they are, so that it can be divided."""
-    with open(path, "rb") as file:
-        begin = file.read(SAMPLE)
-    return packing_of(begin, PACKINGS.get(Path(path).suffix)) is None and encoding_of(begin) is None
+    with open_text(path) as text:
+        return isinstance(cast(io.BufferedReader, text).raw, io.FileIO)
 
 
 def packing_of(begin: bytes, named: str | None = None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.checked import numbers, whole
-from rescore.lattice.tree import token_ids
+from rescore.lattice.checked import whole
+from rescore.lattice.tree import text_ids
 from rescore.lm.model import ngram_file
 from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, decompile
 from rescore.lm.model.grams import MAX_VOCABULARY, Grams, check_vocabulary
@@ -69,15 +69,7 @@ class NGram:
 
     def __reduce__(self) -> tuple[Callable[[], NGram], tuple[()]]:
         """Pickles hold the automaton, also one that is mapped from a file."""
-        made = partial(
-            NGram,
-            compact=self.compact,
-            order=self.order,
-            vocab_size=self.vocab_size,
-            words=self.words,
-            metadata=self.metadata,
-        )
-        return made, ()
+        return partial(NGram, **{one.name: getattr(self, one.name) for one in fields(self) if one.init}), ()
 
     def __deepcopy__(self, memo: object) -> NGram:
         return self  # nothing of it changes
@@ -309,13 +301,4 @@ class NGram:
 
     def _ids(self, tokens: ArrayLike, name: str) -> NDArray[np.int32]:
         """Token ids as int32 [n] for the core; ValueError if one is outside the vocabulary."""
-        array = numbers(tokens, name)
-        if array.size == 0:
-            return np.zeros(0, np.int32)
-        if array.ndim != 1:
-            raise ValueError(f"{name}: expected a one-dimensional array of ids, got shape {list(array.shape)}")
-        ids = token_ids(array, name, self.vocab_size)
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= self.vocab_size:
-            raise ValueError(f"{name}: expected ids in 0..{self.vocab_size - 1}, got {low if low < 0 else high}")
-        return ids
+        return text_ids(tokens, name, self.vocab_size)

@@ -45,11 +45,16 @@ from rescore.lattice.tree import text_ids
 from rescore.lm.model.formats import is_model_file, load
 from rescore.lm.model.ngram import NGram
 
+_OF_CALLS = ("statistics", "_last", "_opened")
 STATES = 2  # of models that are remembered, as of one whose adapter is switched on and off
 SURE = 2  # plain passes of a call from which their mean counts
 
 
 Prediction = str | ArrayLike
+_LastCall = tuple[Totals, float | None, str | None] | str | None
+"""Its totals, the time of a plain pass divided among its rows, and how the target read drafts, where that differs by
+model; or why the model's own loop decoded it.
+"""
 
 
 class Drafting:
@@ -124,12 +129,12 @@ class Drafting:
 
     def _begin(self) -> None:
         self.statistics: list[Statistics] = []
-        self._last: _LastCall | None = None
+        self._last: _LastCall = None
         self._opened: WeakKeyDictionary[Any, list[_Opened]] = WeakKeyDictionary()  # of a model, the latest first
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles begin anew."""
-        return {name: value for name, value in vars(self).items() if name not in ("statistics", "_last", "_opened")}
+        return {name: value for name, value in vars(self).items() if name not in _OF_CALLS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -166,7 +171,7 @@ class Drafting:
         if undrafted and self.structure is not None:
             raise ValueError(f"structure: expected a call that is drafted, got one that is not: {undrafted}")
         if undrafted:
-            self.statistics, self._last = [], _LastCall(undrafted=undrafted)
+            self.statistics, self._last = [], undrafted
             warnings.warn(f"custom_generate: decoded without drafts, since {undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
@@ -184,11 +189,9 @@ class Drafting:
         remembering = decoding.run()
         steps = decoding.steps
         self.statistics = decoding.statistics
-        self._last = _LastCall(
-            totals=Totals.of([len(tokens) for tokens in steps.tokens], self.statistics),
-            plain_ms=_plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts()),
-            reading=opened.target.reading,
-        )
+        totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
+        plain_ms = _plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts())
+        self._last = totals, plain_ms, opened.target.reading
         if streamer is not None:
             streamer.end()
         return output_of(call, steps, decoding.rows, remembering)
@@ -230,17 +233,17 @@ class Drafting:
         which nothing was drafted are plain ones; if there were fewer than two, the latest that the choice of tree
         sizes has measured count (`AutoWidth`). If there are none either, the summary says so.
         """
-        last = self._last
-        if last is not None and last.undrafted:
-            return Explanation(verdict="decoded without drafts", why=(last.undrafted,))
-        if last is None or last.totals is None:
+        if isinstance(self._last, str):
+            return Explanation(verdict="decoded without drafts", why=(self._last,))
+        if self._last is None:
             return Explanation(
                 verdict="no call so far: give this object to model.generate as custom_generate, then ask again"
             )
-        payoff = Payoff.of(self.statistics, last.plain_ms)
+        totals, plain_ms, reading = self._last
+        payoff = Payoff.of(self.statistics, plain_ms)
         if payoff is None:
-            return Explanation.of_unknown(last.totals, self._advice()).on(last.reading)
-        return Explanation.of(payoff, self._advice(), totals=last.totals).on(last.reading)
+            return Explanation.of_unknown(totals, self._advice()).on(reading)
+        return Explanation.of(payoff, self._advice(), totals=totals).on(reading)
 
     def _advice(self) -> Advice:
         own = self._of_heads or self.source is None or isinstance(self.source, NGram)
@@ -310,18 +313,6 @@ class _Opened:
     checked: CausalLMTarget
     target: CausalLMTarget
     drafter: Drafter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LastCall:
-    """undrafted: why it was decoded by the model's own loop; plain_ms: time of a plain pass, divided among its rows;
-    reading: how the target read drafts, where that differs by model.
-    """
-
-    undrafted: str | None = None
-    totals: Totals | None = None
-    plain_ms: float | None = None
-    reading: str | None = None
 
 
 class _Checked:
