@@ -63,7 +63,9 @@ def whole(value: Any, name: str, least: int = -MOST, most: int = MOST) -> int:
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__} {value!r:.60}") from None
     if not least <= number <= most:
-        raise ValueError(f"{name}: expected {least}..{most}, got {number}")
+        raise ValueError(
+            f"{name}: expected {f'{least}..{most}' if most != MOST else f'at least {least}'}, got {number}"
+        )
     return number
 
 

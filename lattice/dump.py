@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta, field, structs, to_builtins
 from numpy.typing import NDArray
 
-from rescore.lattice.checked import Checked, Sha256, of_format, read_object, validate
+from rescore.lattice.checked import Checked, Sha256, of_format, read_object, validate, whole
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.mapped import map_tensors
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
@@ -200,8 +200,7 @@ class Dump:
         """
         if task is not None and task not in self.tasks:
             raise ValueError(f"task {task!r} is not in the dump {self.path}; it has {', '.join(self.tasks)}")
-        if rows < 1:
-            raise ValueError(f"rows: expected at least 1, got {rows}")
+        whole(rows, "rows", 1)
         for shard in self.header.shards:
             if task in (None, shard.task):
                 yield from self._blocks_of(shard, rows)

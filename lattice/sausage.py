@@ -147,8 +147,7 @@ class Sausage:
 
     def head(self, slots: int) -> Sausage:
         """The first `slots` slots (all if there are fewer)."""
-        if whole(slots, "slots", most=sys.maxsize) < 1:
-            raise ValueError(f"head: expected at least 1 slot, got {slots}")
+        slots = whole(slots, "slots", 1, sys.maxsize)
         return unchecked_sausage(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:

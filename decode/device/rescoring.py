@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rescore.decode.device.grow import DeviceLattices, grow
 from rescore.decode.device.models import resident_models
+from rescore.lattice.checked import whole
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lm.model.ngram import NGram
 
@@ -38,9 +39,7 @@ class DeviceRescorer:
 
     def trees(self, sausage: TensorSausage, history: Tensor, n: int) -> TensorTrees:
         """The trees of the n most probable prefixes of a batch, or of a single sausage as a batch of one."""
-        if not 1 <= n <= MOST_NODES:
-            raise ValueError(f"nodes: expected 1 to {MOST_NODES}, got {n}")
-        return grow(self.models, self.lattices(sausage, history), n)
+        return grow(self.models, self.lattices(sausage, history), whole(n, "nodes", 1, MOST_NODES))
 
     def lattices(self, sausage: TensorSausage, history: Tensor) -> DeviceLattices:
         """The kernels' arguments for a batch."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep, Heads, HeadsSession, StatelessHeads, top_of_heads
+from rescore.lattice.checked import whole
 from rescore.lattice.extras import remedy
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
@@ -80,8 +81,7 @@ class HeadsLattice:
     logp_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top_k <= 64:
-            raise ValueError(f"top_k: expected 1..64 candidates for each slot, got {self.top_k}")
+        whole(self.top_k, "top_k", 1, 64)
         if self.logp_dtype not in LOGP_DTYPES:
             raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
 

@@ -16,6 +16,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.checked import whole
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage, ranks
 from rescore.lattice.short_repr import short_repr
@@ -104,8 +105,7 @@ class StaticTree:
 
         Count on the tuning part of a split, and report on the rest.
         """
-        if n < 1:
-            raise ValueError(f"n: expected at least 1 node, got {n}")
+        whole(n, "n", 1)
         counts: Counter[tuple[int, ...]] = Counter()
         rows = 0
         for block in blocks:

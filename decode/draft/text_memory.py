@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.decode.draft.calibration import Share, Shares, counts_of
 from rescore.lattice.atomic import atomic_file
-from rescore.lattice.checked import validate
+from rescore.lattice.checked import validate, whole
 from rescore.lattice.mapped import map_npy
 from rescore.lattice.tree import text_ids
 
@@ -52,12 +52,10 @@ class TextMemory:
         shares: tuple[Share, ...] = MEMORY_SHARES,
         frozen: bool = False,
     ):
-        if not 0 <= end_of_text < vocab_size:
-            raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
-        if not 2 <= most <= 2**30:
-            raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
         validate(shares, Shares, "shares")
-        self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
+        self.end_of_text = whole(end_of_text, "end_of_text", 0, vocab_size - 1)
+        self.most = whole(most, "most", 2, 1 << 30)
+        self.vocab_size, self.frozen = vocab_size, frozen
         self.shares = shares
         self._lock = threading.Lock()
         self._texts: list[NDArray[np.int32]] = []

@@ -17,6 +17,7 @@ from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines.chain_pace import ChainPace, FixedCost
 from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens
+from rescore.lattice.checked import whole
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree, Trees, text_ids
 from rescore.lm.model.formats import load
@@ -108,8 +109,7 @@ class TextDrafter:
         if cost is not None and not 0 <= cost <= 1:
             raise ValueError(f"cost: expected a share in 0..1, got {cost}")
         for name, value in (("texts", texts), ("tokens", tokens), ("threads", threads)):
-            if value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+            whole(value, name, 1)
         model = lm if isinstance(lm, NGram) or lm is None else load(lm)
         if model is None:
             model = NGram.uniform(vocab_size or (memory.vocab_size if memory else VOCAB_SIZE))

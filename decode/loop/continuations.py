@@ -19,6 +19,7 @@ from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, Heads, StatelessHeads, top_of_heads
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.sampling import Sampling
+from rescore.lattice.checked import whole
 from rescore.lattice.top import top_of_logits
 
 Advance = Callable[[float], None]  # called with the share of the work that is done, in (0, 1]
@@ -55,8 +56,7 @@ class ContinuationOptions:
                 f"{'needs a Sampling' if self.kind == 'sampled' else 'draws nothing'}"
             )
         for name in ("top_k", "max_tokens", "rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            whole(getattr(self, name), name, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

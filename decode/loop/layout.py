@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
+from rescore.lattice.checked import whole
 from rescore.lattice.tensors import TensorTrees
 from rescore.lattice.tree import TokenTree
 
@@ -100,9 +101,7 @@ class BatchLayout:
     """`copies` rows per request, one for each draft: the paths from the root to the leaves."""
 
     def __init__(self, copies: int):
-        if copies < 1:
-            raise ValueError(f"copies: expected at least 1 row for each request, got {copies}")
-        self.copies = copies
+        self.copies = whole(copies, "copies", 1)
 
     def lay(
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device

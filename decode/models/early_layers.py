@@ -21,6 +21,7 @@ from rescore.decode.models.exit_heads import exits_of
 from rescore.decode.models.model_facts import EARLY
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
+from rescore.lattice.checked import whole
 
 
 class DraftModelHeads:
@@ -32,9 +33,7 @@ class DraftModelHeads:
     vocabulary: DraftVocabulary | None = None
 
     def __init__(self, model: Target, *, slots: int, vocab_size: int):
-        if slots < 1:
-            raise ValueError(f"slots: expected at least 1, got {slots}")
-        self.model, self.slots, self.vocab_size = model, slots, vocab_size
+        self.model, self.slots, self.vocab_size = model, whole(slots, "slots", 1), vocab_size
 
     def open(self, requests: int) -> DraftModelSlots:
         return DraftModelSlots(self)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rescore.lattice.checked import real, whole
+
 Array = Any  # a numpy array or a torch tensor
 
 SUM_TOLERANCE = 1e-6  # a float32 softmax over a large vocabulary meets it, a 16-bit one does not
@@ -96,17 +98,15 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature > 0):
+        if not 0 < real(self.temperature, "temperature") < math.inf:
             raise ValueError(
                 f"temperature: expected a finite number above 0, got {self.temperature!r}; "
                 "for temperature 0 decode greedily"
             )
-        if not (_is_integer(self.top_k) and self.top_k >= 0):
-            raise ValueError(f"top_k: expected an integer of at least 0 (0 keeps all tokens), got {self.top_k!r}")
-        if not (is_number(self.top_p) and 0 < self.top_p <= 1):
+        whole(self.top_k, "top_k", 0)
+        if not 0 < real(self.top_p, "top_p") <= 1:
             raise ValueError(f"top_p: expected a number in (0, 1], got {self.top_p!r}")
-        if not (_is_integer(self.seed) and 0 <= self.seed < 2**64):
-            raise ValueError(f"seed: expected an integer in [0, 2^64), got {self.seed!r}")
+        whole(self.seed, "seed", 0, 2**64 - 1)
 
     def seeds(self, sequence: int, count: int) -> np.ndarray:
         """The seeds uint64 [count] of positions 0..count-1 of sequence number `sequence`.
@@ -114,8 +114,7 @@ class Sampling:
         Position i has the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`) keyed
         (seed, sequence), which can be computed without the words before it.
         """
-        if not (_is_integer(sequence) and 0 <= sequence < 2**64):
-            raise ValueError(f"sequence: expected an integer in [0, 2^64), got {sequence!r}")
+        whole(sequence, "sequence", 0, 2**64 - 1)
         return np.random.Philox(key=np.array([self.seed, sequence], np.uint64)).random_raw(count)
 
     def distribution(self, logits: Any) -> np.ndarray:
@@ -162,14 +161,6 @@ class Sampling:
 def uniform(seeds: np.ndarray) -> np.ndarray:
     """The number float64 [...] in [0, 1) of each seed uint64 [...]: its upper 53 bits times 2^-53."""
     return (seeds >> np.uint64(11)) * 2.0**-53
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    return _is_integer(value) or isinstance(value, (float, np.floating))
 
 
 def _as_float64(logits: Any) -> np.ndarray:

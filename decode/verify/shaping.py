@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.verify.sampling import Sampling, is_number
+from rescore.decode.verify.sampling import Sampling
+from rescore.lattice.checked import real
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +38,7 @@ class Shaping:
     processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (is_number(self.repetition_penalty) and 0 < self.repetition_penalty < math.inf):
+        if not 0 < real(self.repetition_penalty, "repetition_penalty") < math.inf:
             raise ValueError(
                 f"repetition_penalty: expected a finite number above 0 (1 is none), got {self.repetition_penalty!r}"
             )

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import whole
 from rescore.lm.build.counts import MAX_COUNT, AdjustedCounts, Counts
 from rescore.lm.model.tables import MAX_COST, NEVER, Columns, Histories, Tables, over_contexts
 
@@ -54,8 +55,7 @@ class KatzOptions:
     unseen_cost: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.k < MAX_COUNT:
-            raise ValueError(f"k, the largest discounted count: expected 1..{MAX_COUNT - 1}, got {self.k}")
+        whole(self.k, "k, the largest discounted count", 1, MAX_COUNT - 1)
         if self.unseen_cost is not None and not 0 <= self.unseen_cost <= MAX_COST:
             raise ValueError(f"unseen_cost: expected a cost in 0..{MAX_COST:.0f}, got {self.unseen_cost}")
 

@@ -25,7 +25,7 @@ import numpy as np
 from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.lattice.checked import Checked, Sha256, numbers, of_format, read_object, validate
+from rescore.lattice.checked import Checked, Sha256, numbers, of_format, read_object, validate, whole
 from rescore.lm.model.grams import check_vocabulary, token_dtype
 
 
@@ -84,8 +84,7 @@ class Packing:
 
     def __post_init__(self) -> None:
         check_vocabulary(self.vocab_size, self.order)
-        if not 0 <= self.end_of_text < self.vocab_size:
-            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
+        whole(self.end_of_text, "end-of-text id", 0, self.vocab_size - 1)
 
     @property
     def layout(self) -> WindowLayout:

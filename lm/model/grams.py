@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
 
 TOKEN_BITS = 24
@@ -140,7 +141,5 @@ def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 
 def check_vocabulary(vocab_size: int, order: int) -> None:
     """Raises ValueError if the vocabulary size or the order is out of range."""
-    if not 1 <= vocab_size <= MAX_VOCABULARY:
-        raise ValueError(f"vocabulary size: expected 1..{MAX_VOCABULARY}, got {vocab_size}")
-    if not 1 <= order <= MAX_ORDER:
-        raise ValueError(f"order of the n-gram model: expected 1..{MAX_ORDER}, got {order}")
+    whole(vocab_size, "vocabulary size", 1, MAX_VOCABULARY)
+    whole(order, "order of the n-gram model", 1, MAX_ORDER)

@@ -122,8 +122,7 @@ class NGram:
         Costs stay those of the whole model. A model of this order estimated from the same counts has the same costs,
         unless this model was pruned: then fewer n-grams are left than the smaller model would have kept.
         """
-        if not 1 <= whole(order, "order") <= self.order:
-            raise ValueError(f"order: expected 1..{self.order}, the orders of the model, got {order}")
+        order = whole(order, "order", 1, self.order)
         tables = self.to_tables()
         return NGram.from_tables(
             replace(

@@ -16,6 +16,7 @@ from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.llama_cpp.context import is_recurrent
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.lattice.checked import whole
 from rescore.lattice.structure import Structure
 from rescore.lm.model.ngram import NGram
 
@@ -47,10 +48,8 @@ class LlamaDraft(LlamaDraftModel):
         cost: float | None = None,
         vocab_size: int | None = None,
     ):
-        if most < 1:
-            raise ValueError(f"most: expected at least 1 token, got {most}")
         self.drafter = TextDrafter(lm, vocab_size=vocab_size, memory=memory, calibration=calibration, cost=cost)
-        self.most = most
+        self.most = whole(most, "most", 1)
         self.drafted: list[int] = []  # the last draft
         self._structure: Structure | None = None
         self._prompt: int | None = None
