@@ -147,7 +147,7 @@ class Sausage:
 
     def head(self, slots: int) -> Sausage:
         """The first `slots` slots (all if there are fewer)."""
-        slots = whole(slots, "slots", 1, sys.maxsize)
+        slots = whole(slots, "head", 1, sys.maxsize)
         return unchecked_sausage(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:

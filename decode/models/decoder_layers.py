@@ -111,10 +111,8 @@ class DecoderLayers:
 
 def with_attributes(module: Any, of: Callable[[Any], dict[str, Any]]) -> Any:
     """The module with the attributes of(part) in each of its parts, in place of buffers of these names, everything else
-    shared; the module itself if no part has any. A part with a `forward` of its own, bound to it, stays as it is.
+    shared; the module itself if no part has any. ValueError as in `with_modules`.
     """
-    if "forward" in vars(module):
-        return module
     children = {name: child if child is None else with_attributes(child, of) for name, child in module._modules.items()}
     attributes = of(module)
     if not attributes and all(child is module._modules[name] for name, child in children.items()):

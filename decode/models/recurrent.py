@@ -378,7 +378,10 @@ def with_chunks(module: Any, size: int) -> Any:
     def shorter(part: Any) -> dict[str, int]:
         return {"chunk_size": size} if "A_log" in part._parameters and getattr(part, "chunk_size", 0) > size else {}
 
-    return with_attributes(module, shorter)
+    try:
+        return with_attributes(module, shorter)
+    except ValueError:  # a part is bound to the module as it is
+        return module
 
 
 def put_state(layer: LinearAttentionCacheLayerMixin, other: LinearAttentionCacheLayerMixin) -> None:

@@ -90,14 +90,15 @@ def test_texts_of_one_row_are_equal(model, library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_batches(model, library):
-    """One that keeps state is refused by name; the others see every row."""
+    """One that keeps state leaves the call to the model's own loop; the others see every row."""
     given = prompts("ab ba ab", "b a b ba")
     name = {of_xgrammar: "LogitsProcessor", of_outlines: "OutlinesCoreLogitsProcessor"}.get(library)
     drafted = partial(generated, model, given, library, custom_generate=Drafting(nodes=8))
     if name is None:
         assert torch.equal(generated(model, given, library), drafted())
     else:
-        refuses(ValueError, drafted, name, "2")
+        with pytest.warns(UserWarning, match=f"{name} .* follows a text"):
+            assert torch.equal(generated(model, given, library), drafted())
 
 
 def test_ours_are_those_of_another_library(model):

@@ -233,10 +233,11 @@ def test_arguments_and_drafts_are_checked():
     refuses(ValueError, drafted(Raw(lambda _: [[1] * 5]), max_tokens=4), "request 0", "3", "5")
     refuses(ValueError, drafted(Drawn(lambda _: [[1]]), shaping=sampled), "request 0")
     refuses(ValueError, drafted(Scripted(lambda _: [[1], [2], [3]]), layout=BatchLayout(2)), "'batch'", "2", "3")
-    for penalty in (0, float("inf"), float("nan"), "2"):
+    refuses(TypeError, lambda: Shaping(repetition_penalty="2"), "repetition_penalty", "numbers")
+    for penalty in (0, float("inf"), float("nan")):
         refuses(ValueError, partial(Shaping, repetition_penalty=penalty), "repetition_penalty", "0", "1")
     for most in (0, -3, 2.5, True):
-        refuses(ValueError, partial(Request, prompt=[1], max_tokens=most), "max_tokens", most)
+        refuses((ValueError, TypeError), partial(Request, prompt=[1], max_tokens=most), "max_tokens", most)
 
 
 class Broken(BlockwiseTarget):

@@ -117,7 +117,7 @@ def test_a_model_with_another_tokenizer_is_refused():
     "call, error, message",
     [
         (lambda: WORKED.score([0, 6]), ValueError, ["tokens", "0..5", "6"]),
-        (lambda: WORKED.score([[0]]), ValueError, ["tokens", "[1, 1]"]),
+        (lambda: WORKED.score([[0], [1]]), TypeError, ["tokens", "[2, 1]"]),
         (lambda: WORKED.start([-1]), ValueError, ["history", "0..5", "-1"]),
         (lambda: WORKED.ids(["Messi", "Pele"]), ValueError, ["'Pele'"]),
         (lambda: worked_with().ids(["Messi"]), ValueError, ["words"]),
