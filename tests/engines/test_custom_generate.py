@@ -291,7 +291,7 @@ def test_drafts_conform(family, name):
     report = conforms(decode, logits_of(model), prompts, text_of=tokenizer().decode, **sizes)
     assert report, str(report)
     assert [one.check for one in report.findings if one.status.value != "passed"] == ["seeds"], str(report)
-    assert sum(accepted) > 100  # or the test shows nothing
+    assert sum(accepted) > 20  # or the test shows nothing; how many, measured times decide
 
 
 def test_a_drawn_draft_is_shaped_as_the_target_is():
