@@ -24,7 +24,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
-from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
+from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.generate import Options
@@ -35,6 +35,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.model_check import matrices_of
+from rescore.decode.models.model_state import state_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
