@@ -72,7 +72,13 @@ def _noise(model: Any) -> str | None:
         for field, value in config.to_dict().items():
             if ("drop" in field or "jitter" in field) and isinstance(value, float) and value > 0:
                 return f"{field} = {value:g}"
-    return next((f"{at} with p = {part.p:g}" for at, part in model.named_modules() if getattr(part, "p", 0) > 0), None)
+    return _dropout(model)
+
+
+def _dropout(model: Any) -> str | None:
+    """A module that is in training mode and random, also one that was added to a model in evaluation mode."""
+    random = ((at, part) for at, part in model.named_modules() if part.training and getattr(part, "p", 0) > 0)
+    return next((f"{at} with p = {part.p:g}" for at, part in random), None)
 
 
 def check_attention_alone(model: Any) -> None:
@@ -184,9 +190,11 @@ def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str
     error = float(((got - expected).norm(dim=-1) / spread).max())
     wrong = _WRONG_OF_SHORT_FLOATS if _is_quantised(model) else _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS)
     if not error <= wrong:
+        random = _dropout(model)
+        why = f"{random} is in training mode: call model.eval()" if random else read[1]
         raise ValueError(
             f"{type(model).__name__}: expected the model's own logits {read[0]}, "
-            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {read[1]}"
+            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {why}"
         )
 
 

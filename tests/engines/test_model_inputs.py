@@ -218,6 +218,22 @@ def test_learned_prompts_are_refused_and_an_adapter_is_not():
     same(model, inputs, drafting)
 
 
+LORA = dict(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "down_proj"])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_dropout_of_an_adapter_that_was_added_to_a_model_in_evaluation_mode_is_named():
+    model = adapted(lambda peft: peft.LoraConfig(**LORA))
+    model.add_adapter("second", pytest.importorskip("peft").LoraConfig(**LORA, lora_dropout=0.3))
+    for layer in model.modules():
+        if "second" in getattr(layer, "lora_B", {}):
+            nn.init.normal_(layer.lora_B["second"].weight, std=0.3)
+    same(model, ragged(6, 9))  # it is not active
+    model.set_adapter("second")
+    refused_beside(model, ragged(6), "lora_dropout.second", "0.3", "eval()")
+    same(model.eval(), ragged(6, 9))
+
+
 # Output layers
 
 
