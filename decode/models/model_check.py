@@ -44,6 +44,11 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected a language model that generates, got one without a head for the next token; "
             "open it with AutoModelForCausalLM"
         )
+    if getattr(getattr(model, "active_peft_config", None), "alora_invocation_tokens", None):
+        raise ValueError(
+            f"{name}: expected an adapter that all tokens pass, got aLoRA, active from its invocation tokens on; "
+            "use the model's own generate"
+        )
     alibi = getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False)
     if alibi and reads_field(model, "alibi"):
         raise ValueError(

@@ -23,7 +23,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
-from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
+from rescore.decode.engines.huggingface.decoding import Decoding, hooked_by_row, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.loop.explanation import Explanation, Totals
@@ -157,7 +157,7 @@ class Drafting:
             model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
         )
         streamer = dropped["streamer"]
-        undrafted = rounds_by_pass(model)
+        undrafted = rounds_by_pass(model) or hooked_by_row(model, call.batch)
         if not undrafted:
             opened = self._open(model, call, generation_config, model_kwargs)
             every_state = _needs_every_state(opened.drafter)
