@@ -73,9 +73,7 @@ def rounds_by_pass(model: Any) -> str | None:
 
 
 def hooked_by_row(model: Any, rows: int) -> str | None:
-    """Why rows cannot be read at their own pace: a hook gives a layer one value for each row of the call, such as the
-    name of an adapter. None if no hook does.
-    """
+    """Why rows cannot go at their own pace: a hook has a value for each, such as an adapter's name. None: none has."""
     for layer in model.modules():
         for number in layer._forward_pre_hooks_with_kwargs:
             hook = layer._forward_pre_hooks[number]
