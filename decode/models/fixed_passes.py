@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as torch_module
 
+from rescore.decode.models.model_state import state_of
 from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage, length_of
 from rescore.decode.models.target import Block, PassResult, Target
 from rescore.lattice.tensors import top_on_device
@@ -224,7 +225,7 @@ class FixedPasses:
         self.grain, self.capture = grain, capture
         self.eager: str | None = None
         self._idle: list[SlotStorage] = []
-        self._weights: tuple[int, ...] = ()
+        self._state: tuple[Any, ...] = ()
         self._lock = RLock()  # the collector may end a cache, and so return a storage, while this thread holds it
 
     def of(self, target: _Model) -> FixedPasses:
@@ -247,15 +248,16 @@ class FixedPasses:
         """A cache, in a storage that it has to itself as long as it is referred to."""
         storage = self._storage(self.rows(rows), slots + NODES[-1])
         cache = SlotCache(rows, slots, storage=storage, grain=self.grain)
-        weakref.finalize(cache, self._return, cache.storage).atexit = False
+        weakref.finalize(cache, self._return, cache.storage, self._state).atexit = False
         return cache
 
     def _storage(self, rows: int, slots: int) -> SlotStorage:
         model = self.target.model
         weights = tuple(one.data_ptr() for part in (model.parameters(), model.buffers()) for one in part)
+        state = weights, state_of(model)
         with self._lock:
-            if weights != self._weights:  # graphs read them where they were
-                self._idle, self._weights = [], weights
+            if state != self._state:  # graphs read weights where they were, and repeat what modules then decided
+                self._idle, self._state = [], state
             found = next((one for one in self._idle if one.rows >= rows and one.slots >= slots), None)
             self._idle = [one for one in self._idle if one is not found][: IDLE - 1]
         if found is None:
@@ -264,9 +266,10 @@ class FixedPasses:
         found.clear()
         return found
 
-    def _return(self, storage: SlotStorage) -> None:
+    def _return(self, storage: SlotStorage, state: tuple[Any, ...]) -> None:
         with self._lock:
-            self._idle = [storage, *self._idle][:IDLE]
+            if state is self._state:
+                self._idle = [storage, *self._idle][:IDLE]
 
     def read(self, block: Block, cache: SlotCache, top: int = 0) -> PassResult:
         """As in `FixedShapes`, with a cache from `open`."""

@@ -44,6 +44,15 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected a language model that generates, got one without a head for the next token; "
             "open it with AutoModelForCausalLM"
         )
+    if getattr(getattr(model, "active_peft_config", None), "alora_invocation_tokens", None):
+        raise ValueError(
+            f"{name}: expected an adapter that all tokens pass, got aLoRA, active from its invocation tokens on; "
+            "use the model's own generate"
+        )
+    if rounding := rounds_by_pass(model):
+        raise ValueError(
+            f"{name}: expected a model that reads tokens together as one by one, got one that does not: {rounding}"
+        )
     alibi = getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False)
     if alibi and reads_field(model, "alibi"):
         raise ValueError(
@@ -66,13 +75,32 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
         )
 
 
+def rounds_by_pass(model: Any) -> str | None:
+    """Why no model reads tokens together as one by one whose layers scale what they read by all tokens of a pass, or
+    choose by them what they round (LLM.int8).
+    """
+    for layer in model.modules():
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"
+        if ".quantized.dynamic" in kind:
+            return f"{kind} rounds by all tokens of a pass"
+        if kind.endswith(".Linear8bitLt") and (threshold := getattr(getattr(layer, "state", None), "threshold", 0)):
+            return f"{kind} rounds by all tokens of a pass where some are past {threshold:g} (llm_int8_threshold)"
+    return None
+
+
 def _noise(model: Any) -> str | None:
     """What makes a model random in training mode: a field of its configuration, or a module. None if nothing does."""
     for config in (model.config, model.config.get_text_config()):
         for field, value in config.to_dict().items():
             if ("drop" in field or "jitter" in field) and isinstance(value, float) and value > 0:
                 return f"{field} = {value:g}"
-    return next((f"{at} with p = {part.p:g}" for at, part in model.named_modules() if getattr(part, "p", 0) > 0), None)
+    return _dropout(model)
+
+
+def _dropout(model: Any) -> str | None:
+    """A module that is in training mode and random, also one that was added to a model in evaluation mode."""
+    random = ((at, part) for at, part in model.named_modules() if part.training and getattr(part, "p", 0) > 0)
+    return next((f"{at} with p = {part.p:g}" for at, part in random), None)
 
 
 def check_attention_alone(model: Any) -> None:
@@ -186,9 +214,11 @@ def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str
     error = float(((got - expected).norm(dim=-1) / spread).max())
     wrong = _WRONG_OF_SHORT_FLOATS if _is_quantised(model) else _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS)
     if not error <= wrong:
+        random = _dropout(model)
+        why = f"{random} is in training mode: call model.eval()" if random else read[1]
         raise ValueError(
             f"{type(model).__name__}: expected the model's own logits {read[0]}, "
-            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {read[1]}"
+            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {why}"
         )
 
 

@@ -71,6 +71,8 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
         )
     if path.is_dir() and (path / "config.json").exists():
         return path, True
+    if (path / "adapter_config.json").exists():
+        raise FileNotFoundError(f"{path}: expected a model, got an adapter alone; save them merged (merge_and_unload)")
     file = path / "model.safetensors" if path.is_dir() else path
     if not file.exists():
         raise FileNotFoundError(

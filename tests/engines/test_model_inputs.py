@@ -6,6 +6,7 @@ import pickle
 import warnings
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -218,6 +219,43 @@ def test_learned_prompts_are_refused_and_an_adapter_is_not():
     same(model, inputs, drafting)
 
 
+LORA = dict(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "down_proj"])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_adapters_that_are_chosen_by_row_leave_the_call_to_the_model_and_it_as_it_was():
+    """Their hooks stay where an error leaves the call."""
+    model = adapted(lambda peft: peft.LoraConfig(**LORA))
+    before = plainly(model, ragged(6)).tolist()
+    for lengths, names in (((6,), ["__base__"]), ((6, 9), ["default", "__base__"]), ((6, 9), ["default"] * 2)):
+        drafting = same(model, ragged(*lengths), Drafting(), adapter_names=names)
+        assert "adapter_names" in str(drafting.summary())
+    assert plainly(model, ragged(6)).tolist() == before
+    assert "decoded without" not in str(same(model, ragged(6, 9), drafting).summary())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_an_adapter_that_is_active_after_some_tokens_only():
+    model, inputs = adapted(lambda peft: peft.LoraConfig(**LORA, alora_invocation_tokens=[5, 6])), ragged(20, 14)
+    inputs["input_ids"][:, 8:10] = torch.tensor([5, 6])
+    assert "alora_offsets" in str(same(model, inputs, Drafting()).summary())
+    same(model.get_base_model(), inputs)
+    refuses(ValueError, lambda: CausalLMTarget(model), "aLoRA")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_dropout_of_an_adapter_that_was_added_to_a_model_in_evaluation_mode_is_named():
+    model = adapted(lambda peft: peft.LoraConfig(**LORA))
+    model.add_adapter("second", pytest.importorskip("peft").LoraConfig(**LORA, lora_dropout=0.3))
+    for layer in model.modules():
+        if "second" in getattr(layer, "lora_B", {}):
+            nn.init.normal_(layer.lora_B["second"].weight, std=0.3)
+    same(model, ragged(6, 9))  # it is not active
+    model.set_adapter("second")
+    refused_beside(model, ragged(6), "lora_dropout.second", "0.3", "eval()")
+    same(model.eval(), ragged(6, 9))
+
+
 # Output layers
 
 
@@ -255,6 +293,34 @@ def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
     model = torch.ao.quantization.quantize_dynamic(tiny_transformers.build("llama"), {nn.Linear})
     drafting = same(model, ragged(6, 9), Drafting())
     assert "quantized.dynamic" in str(drafting.summary())
+    refuses(ValueError, lambda: CausalLMTarget(model), "quantized.dynamic")
+
+
+class Linear8bitLt(nn.Linear):
+    """LLM.int8(): inputs are rounded to 8 bits token by token, but not those that pass the threshold in any token."""
+
+    def __init__(self, layer, threshold):
+        super().__init__(layer.in_features, layer.out_features, bias=False)
+        self.weight, self.state = layer.weight, SimpleNamespace(threshold=threshold)
+
+    def forward(self, states):
+        past = (states.abs() > (self.state.threshold or torch.inf)).flatten(0, -2).any(dim=0)
+        rounded = states.masked_fill(past, 0.0)
+        scale = rounded.abs().amax(dim=-1, keepdim=True) / 7  # 4 bits, for the difference to show in short texts
+        return super().forward(torch.where(past, states, (rounded / scale).round() * scale))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("threshold", [0.0, 1.5])
+def test_layers_that_choose_by_the_pass_what_they_round(threshold):
+    """No row may pad another, whose tokens would count."""
+    model = tiny_transformers.build("llama")
+    for layer in model.model.layers:
+        layer.mlp.down_proj = Linear8bitLt(layer.mlp.down_proj, threshold)
+        layer.self_attn.q_proj = Linear8bitLt(layer.self_attn.q_proj, threshold)
+    for seed in range(4):
+        drafting = same(model, ragged(9, seed=seed), Drafting())
+        assert ("llm_int8_threshold" in str(drafting.summary())) == (threshold > 0)
 
 
 # Rotary angles that depend on the length of the text

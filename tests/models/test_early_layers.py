@@ -90,6 +90,18 @@ def test_a_decoder_that_cannot_be_replaced_is_refused():
     refuses(ValueError, lambda: early_layers(SimpleNamespace(model=deeper), 1), "ModuleDict")
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_wrapper_of_adapters_is_refused_and_the_model_in_it_is_not():
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(build("llama", num_hidden_layers=DEPTH), config).eval()
+    refuses(ValueError, lambda: early_layers(CausalLMTarget(model), 2), "PeftModelForCausalLM", "get_base_model()")
+    ids, target = np.array([3, 4, 5, 6]), CausalLMTarget(model.get_base_model())
+    with torch.no_grad():
+        got = early_layers(target, 2).model(torch.from_numpy(ids)[None]).logits[0, -1]
+        assert torch.allclose(got, own_logits(target, ids, 2), atol=1e-5)
+
+
 def test_a_model_is_opened_with_its_early_layers_as_heads(tmp_path):
     target_of("llama").model.save_pretrained(tmp_path)
     opened = open_model(tmp_path, heads="early:3")

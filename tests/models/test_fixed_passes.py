@@ -3,6 +3,7 @@ trace serves all texts.
 """
 
 import contextlib
+import inspect
 import threading
 from dataclasses import replace
 from functools import partial
@@ -248,6 +249,30 @@ def captured(monkeypatch):
     return shapes
 
 
+class Traced(Graph):
+    """Repeats the operations of its pass, as a CUDA graph does: what Python decided when it was captured stays."""
+
+    def __init__(self, graphs, shape, compute):
+        storage = inspect.getclosurevars(compute).nonlocals["storage"]
+        before = {place: store.clone() for place, store in storage.stores.items()}
+
+        def step(inputs, *stores):
+            storage.stores.update(zip(before, stores))
+            storage._see()
+            return compute(inputs)
+
+        stores = list(storage.stores.values())
+        traced = make_fx(step)(torch.zeros(shape.size, dtype=torch.int64), *stores)
+        storage.stores.update(zip(before, stores))
+        storage._see()
+        for store, kept in zip(stores, before.values()):
+            store.copy_(kept)
+        super().__init__(graphs, shape, lambda inputs: traced(inputs, *stores))
+
+    def _capture(self, run, graphs):
+        self._graph = Rerun(run)
+
+
 def capturing(model) -> CausalLMTarget:
     target = CausalLMTarget(model)
     target._fix(FixedPasses(target, grain=GRAIN))
@@ -303,6 +328,58 @@ def test_graphs_go_with_the_weights_and_the_tensors_that_they_read(captured):
     cache.storage.graphs = "captured"
     cache.reserve(4096)
     assert cache.storage.graphs is None and cache.slots >= 4096
+    model.load_state_dict({name: weight.clone() for name, weight in weights.items()}, assign=True)
+    assert texts(target) == of_generate(model)
+    storage = cache.storage
+    del cache  # opened before the change, ended after it
+    assert storage not in target.fixed._idle
+
+
+@contextlib.contextmanager
+def of_another(model):
+    model.set_adapter("other")
+    yield
+    model.set_adapter("default")
+
+
+@contextlib.contextmanager
+def merged(model):
+    model.merge_adapter()
+    yield
+    model.unmerge_adapter()
+
+
+@contextlib.contextmanager
+def rescaled(model):
+    with pytest.importorskip("peft.helpers").rescale_adapter_scale(model, 6.0):
+        yield
+
+
+CHANGES = {
+    "disabled": lambda model: model.disable_adapter(),
+    "another": of_another,
+    "merged": merged,
+    "scale": rescaled,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_graphs_go_with_what_modules_decided_when_they_were_captured(change, monkeypatch):
+    peft = pytest.importorskip("peft")
+    monkeypatch.setattr(fixed_passes, "Graph", Traced)
+    torch.manual_seed(1)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "down_proj"])
+    model = peft.get_peft_model(build("llama"), config)
+    model.add_adapter("other", config)
+    for name, weights in model.eval().named_parameters():
+        if "lora" in name:
+            torch.nn.init.normal_(weights, std=0.3)
+    target = capturing(model)
+    for within in (contextlib.nullcontext, change):
+        with within(model):
+            truth = of_generate(model, PROMPTS[:1])
+            assert [texts(target, Guesses(truth), PROMPTS[:1]) for _ in range(2)] == [truth] * 2
+    assert target.eager is None is target.fixed.eager
 
 
 def test_a_pass_that_cannot_be_captured_costs_a_warning_and_no_text(monkeypatch):

@@ -143,6 +143,8 @@ def test_heads_that_are_not_there(llama, ours, tmp_path):
 def test_paths_without_a_model(tmp_path):
     refuses(FileNotFoundError, lambda: open_model(tmp_path / "nowhere"), "nowhere")
     refuses(FileNotFoundError, lambda: open_model(tmp_path), "neither", "model.safetensors", "config.json")
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    refuses(FileNotFoundError, lambda: open_model(tmp_path), "adapter", "merge_and_unload")
     (tmp_path / "config.json").write_text('{"architectures": []}')
     refuses(ValueError, lambda: open_model(tmp_path), "config.json", "'model_type'")
     refuses(ValueError, lambda: open_model(medusa(tmp_path / "heads")), "backbone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,16 @@ def stretches(call: GenerateCall, target: CausalLMTarget) -> list[RotaryStretch]
     return [RotaryStretch(most=short, long=False), RotaryStretch(most=call.most - short, long=True, kept=kept)]
 
 
-def rounds_by_pass(model: Any) -> str | None:
-    """Why no model reads tokens together as one by one whose layers scale what they read by all tokens of a pass."""
-    dynamic = (type(one) for one in model.modules() if ".quantized.dynamic" in type(one).__module__)
-    found = next(dynamic, None)
-    return None if found is None else f"{found.__module__}.{found.__name__} rounds by all tokens of a pass"
+def hooked_by_row(model: Any, rows: int) -> str | None:
+    """Why rows cannot go at their own pace: a hook has a value for each, such as an adapter's name. None: none has."""
+    for layer in model.modules():
+        for number in layer._forward_pre_hooks_with_kwargs:
+            hook = layer._forward_pre_hooks[number]
+            for name, values in hook.keywords.items() if isinstance(hook, partial) else ():
+                shape = values.shape if isinstance(values, Tensor) else (len(values),) if type(values) is list else ()
+                if tuple(shape[:1]) == (rows,):
+                    return f"a hook on {type(layer).__name__} has {name} for each row"
+    return None
 
 
 def why_undrafted(

@@ -23,8 +23,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
-from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
-from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
+from rescore.decode.engines.huggingface.decoding import Decoding, hooked_by_row, why_undrafted
+from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.generate import Options
@@ -34,7 +34,8 @@ from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.draft_step import Heads, StatelessHeads
-from rescore.decode.models.model_check import matrices_of
+from rescore.decode.models.model_check import matrices_of, rounds_by_pass
+from rescore.decode.models.model_state import state_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
@@ -161,7 +162,7 @@ class Drafting:
             model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
         )
         streamer = dropped["streamer"]
-        undrafted = rounds_by_pass(model)
+        undrafted = rounds_by_pass(model) or hooked_by_row(model, call.batch)
         if not undrafted:
             opened = self._open(model, call, generation_config, model_kwargs)
             every_state = _needs_every_state(opened.drafter)

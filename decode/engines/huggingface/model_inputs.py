@@ -8,16 +8,13 @@ asking it (microseconds), and what it makes of tokens read together, by a few pa
 from __future__ import annotations
 
 import copy
-import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules import module as torch_module
 from transformers import DynamicCache
 from transformers.generation import (
     LogitsProcessor,
@@ -39,42 +36,6 @@ _ROW = 16  # ids per row when all of a vocabulary are prepared
 _EMBEDDED = 1024  # ids that are embedded at once
 _PROMPT, _STEPS = 5, 3
 _WRONG = 1e-4  # least difference of a logit that is not rounding
-_PLAIN = (bool, int, float, str, FunctionType, MethodType)
-
-
-def state_of(model: Any) -> tuple[Any, ...]:
-    """What decides how a model reads tokens, apart from its weights: its modules and their attributes, methods and
-    hooks. Two states are equal if nothing of that has changed. A state refers to the model weakly.
-    """
-    hooks = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-    return (
-        type(model).prepare_inputs_for_generation,
-        str(vars(model.config)),
-        *(key for one in hooks for key in one),
-        *(_weakly(part) for module in model.modules() for part in _state_of_module(module)),
-    )
-
-
-def _state_of_module(module: Any) -> Iterator[Any]:
-    yield module
-    yield type(module).forward
-    yield type(module).__call__
-    yield vars(module).get("forward")  # of the instance, of any kind
-    yield from module._forward_hooks  # numbers that are never used again
-    yield from module._forward_pre_hooks
-    for value in vars(module).values():
-        if isinstance(value, _PLAIN):
-            yield value
-        elif isinstance(value, list):  # adapters that are active, or merged
-            yield tuple(_weakly(one) for one in value if isinstance(one, _PLAIN))
-
-
-def _weakly(value: Any) -> Any:
-    """A reference to a value, equal to others to it; the value itself, of a type that takes none."""
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return value
 
 
 def check_prepared(model: Any, target: CausalLMTarget, ids: Tensor, given: Mapping[str, Any]) -> None:

@@ -1,0 +1,49 @@
+"""What decides how a model reads tokens, apart from its weights."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+from torch.nn.modules import module as torch_module
+
+_PLAIN = (bool, int, float, str, FunctionType, MethodType)
+
+
+def state_of(model: Any) -> tuple[Any, ...]:
+    """A model's modules and their attributes, methods and hooks. Two states are equal if nothing of that has changed. A
+    state refers to the model weakly.
+    """
+    hooks = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+    return (
+        type(model).prepare_inputs_for_generation,
+        str(vars(model.config)),
+        *(key for one in hooks for key in one),
+        *(_weakly(part) for module in model.modules() for part in _state_of_module(module)),
+    )
+
+
+def _state_of_module(module: Any) -> Iterator[Any]:
+    yield module
+    yield type(module).forward
+    yield type(module).__call__
+    yield vars(module).get("forward")  # of the instance, of any kind
+    yield from module._forward_hooks  # numbers that are never used again
+    yield from module._forward_pre_hooks
+    for value in vars(module).values():
+        if isinstance(value, _PLAIN):
+            yield value
+        elif isinstance(value, list):  # adapters that are active, or merged
+            yield tuple(_weakly(one) for one in value if isinstance(one, _PLAIN))
+        elif isinstance(value, dict):  # their scales
+            yield tuple(item for item in value.items() if isinstance(item[1], (bool, int, float, str)))
+
+
+def _weakly(value: Any) -> Any:
+    """A reference to a value, equal to others to it; the value itself, of a type that takes none."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return value
