@@ -266,6 +266,11 @@ class FixedPasses:
         found.clear()
         return found
 
+    def release(self) -> None:
+        """Frees the storages that no call uses, with their graphs."""
+        with self._lock:
+            self._idle = []
+
     def _return(self, storage: SlotStorage, state: tuple[Any, ...]) -> None:
         with self._lock:
             if state is self._state:

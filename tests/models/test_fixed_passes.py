@@ -142,6 +142,8 @@ def test_two_calls_at_once_have_storages_of_their_own_which_later_calls_take():
     assert len(kept) == 2 and kept[0] is not kept[1]
     texts(target, Guesses(truth))
     assert target.fixed._idle[0] in kept
+    target.fixed.release()
+    assert target.fixed._idle == []
 
 
 def test_nothing_of_an_earlier_call_is_read():

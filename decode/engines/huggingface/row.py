@@ -110,13 +110,13 @@ def why_processed_together(call: GenerateCall, rule: Rule, vocab_size: int) -> s
     to. Those of the caller are tried on the prompts and random scores, by copies.
     """
     in_order = isinstance(rule, (Greedy, Matching))
-    scores = torch.randn(call.batch, vocab_size, generator=torch.Generator().manual_seed(0)).to(call.ids.device)
     for processor in call.processors:
         name = f"{type(processor).__name__} (logits_processor)"
         if _follows_one_text(processor) and (call.batch > 1 or not in_order):
             return f"{name} follows a text from step to step"
         if not _is_foreign(processor):
             continue
+        scores = torch.randn(call.batch, vocab_size, generator=torch.Generator().manual_seed(0)).to(call.ids.device)
         try:
             if not in_order and _remembers(processor, call.ids, scores):
                 return f"{name} remembers what it has seen, and {type(rule).__name__} also processes rejected tokens"
