@@ -54,7 +54,7 @@ class Sausage:
         logits: float16, float32, float64 or bfloat16, an array or a tensor on any device. Equal logits rank by id.
         Costs are not renormalised over the k. ValueError names a NaN, a +inf, or a -inf among the k best.
         """
-        _limit("k", whole(k, "k"), MAX_WIDTH)
+        k = whole(k, "k", 1, MAX_WIDTH)
         ids, logp, _ = top_of_logits(logits, k)
         return cls(ids=ids, cost=-logp)
 
@@ -172,11 +172,6 @@ def unchecked_sausage(ids: NDArray, cost: NDArray) -> Sausage:
     return sausage
 
 
-def _limit(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise ValueError(f"{name}: expected 1..{most}, got {value}")
-
-
 def _check_arrays(ids: Any, cost: Any) -> None:
     for name, array, dtype in (("ids", ids, np.int32), ("cost", cost, np.float32)):
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
@@ -191,8 +186,8 @@ def check_shapes(ids: Any, cost: Any) -> None:
         raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(ids.shape)}")
     if cost.shape != ids.shape:
         raise ValueError(f"cost: expected the shape of ids, {list(ids.shape)}, got {list(cost.shape)}")
-    _limit("slots T", ids.shape[-2], MAX_SLOTS)
-    _limit("candidates K", ids.shape[-1], MAX_WIDTH)
+    whole(ids.shape[-2], "slots T", 1, MAX_SLOTS)
+    whole(ids.shape[-1], "candidates K", 1, MAX_WIDTH)
 
 
 def _refuse_probabilities(logp: NDArray, padding: NDArray[np.bool_]) -> None:

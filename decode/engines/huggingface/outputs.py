@@ -104,9 +104,10 @@ def _read_fill(row: CallRow, sequences: Tensor, written: int, target: Rememberin
     last = len(text) - 1
     held = min(row.start + written - 1, last)
     logits, cache = target.read_on(row.number, text[:last], held)
+    processors = row.processors()
     for i in range(len(logits)):
         scores = logits[i : i + 1]
-        for processor in row.processors():
+        for processor in processors:
             scores = processor(text[None, : held + i + 1], scores)
     return cache
 
