@@ -57,7 +57,7 @@ class _Copies:
         if type(value) in (list, set, tuple):
             return self._keep(value, type(value)(map(self.of, list(value))))
         if isinstance(value, MethodType):
-            return MethodType(value.__func__, self.of(value.__self__))
+            return MethodType(self.of(value.__func__), self.of(value.__self__))
         if isinstance(value, partial):
             return partial(self.of(value.func), *self.of(value.args), **self.of(value.keywords))
         return self._of_function(value) if isinstance(value, FunctionType) else value
@@ -91,4 +91,5 @@ class _Copies:
         cells = [one if one == CellType() else CellType(self.of(one.cell_contents)) for one in value.__closure__]
         made = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells))
         made.__kwdefaults__ = value.__kwdefaults__
+        vars(made).update(vars(value))  # such as the wrapped function, whose signature it has
         return self._keep(value, made)
