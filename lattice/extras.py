@@ -24,7 +24,6 @@ EXTRAS = {
     "tokenizers": "tokenizers",
     "torch": "transformers",
     "transformers": "transformers",
-    "triton": "gpu",
     "vllm": "vllm",
 }
 """The extra that installs a package, by import name."""

@@ -14,10 +14,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 for variable in ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT"):
     os.environ.setdefault(variable, "1")
 
-# Without a GPU, kernels are interpreted; Triton reads this when it is first imported.
-if not Path("/dev/nvidiactl").exists():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 

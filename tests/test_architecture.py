@@ -14,10 +14,9 @@ from support.sources import parsed
 LAYERS = ("lattice", "lm", "decode")
 # Which rooms a room of decode/ may use, or modules of them; all may use lattice/ and lm/. lm/build/ may use lm/model/.
 ROOMS = {
-    "device": "",
     "models": "",
     "verify": "",
-    "draft": "device verify models.target models.reader models.draft_step",
+    "draft": "verify models.target models.reader models.draft_step",
     "loop": "draft models verify",
     "engines": "loop draft models verify",
     "conformance": "loop draft models verify",

@@ -53,9 +53,6 @@ class LatticeSession(Protocol):
     def sausages(self, step: DraftStep) -> Sausage:
         """The lattices [B, T, K] after the step's root tokens."""
 
-    def trees(self, rescorer: Rescorer, step: DraftStep, n: int) -> Trees:
-        """Their trees of n nodes by a rescorer with fixed weights, found on the device where the lattices lie."""
-
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these requests."""
 

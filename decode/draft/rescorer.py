@@ -74,8 +74,7 @@ class Rescorer:
     memory       texts of earlier requests, another source of q; least: the smallest q of a whole prefix
     threads      for batches
 
-    calibrated: searches trees under q; None if trees follow the rescored cost, which `TensorRescorer` finds in tensors
-    too.
+    calibrated: searches trees under q; None if trees follow the rescored cost
     """
 
     def __init__(
@@ -273,8 +272,8 @@ def _core_of(acceptor: Acceptor | None) -> _core.Acceptor | None:
 def _arrays(call: str, sausage: Sausage) -> Sausage:
     if not isinstance(sausage, Sausage):
         raise TypeError(
-            f"{call}: expected a Sausage of arrays, got {type(sausage).__name__}; call .host() on tensors, or find "
-            "trees of fixed weights with a TensorRescorer"
+            f"{call}: expected a Sausage of arrays, got {type(sausage).__name__}; make one with "
+            "Sausage.from_logits or Sausage.from_topk"
         )
     return sausage
 

@@ -121,9 +121,8 @@ class TreeSession:
         rescorer, lattices = self.drafter.rescorer, self.lattices
         if self.calibrated is None:
             assert lattices is not None
-            if not self.drafter.pushed:
-                return lattices.trees(rescorer, step, n)
-            return rescorer.normalise(lattices.sausages(step), step.contexts(rescorer.context)).trees(n)
+            lattice = lattices.sausages(step), step.contexts(rescorer.context)
+            return rescorer.normalise(*lattice).trees(n) if self.drafter.pushed else rescorer.trees(*lattice, n)
         longest = max((memory.context for memory in step.memories if memory), default=0)
         return self.calibrated.trees(
             lattices.sausages(step) if lattices else blank(len(step.histories)),

@@ -14,7 +14,6 @@ from torch import Tensor
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import whole
-from rescore.lattice.tensors import TensorTrees
 from rescore.lattice.tree import TokenTree
 
 
@@ -71,24 +70,6 @@ class TreeLayout:
             end=end,
         )
         return PlacedTrees(block=block)
-
-    def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
-        """As `lay`, for trees [B, n] and root tokens [B] in tensors, without synchronisation.
-
-        start int64 [B]: tokens before; end: the greatest possible start + 1 + n.
-        """
-        held = trees.depths > 0
-        ids = torch.cat((certain[:, None], torch.where(held, trees.tokens, 0)), dim=1)
-        ancestors = torch.nn.functional.pad(trees.ancestor_mask(), (1, 0, 1, 0))
-        ancestors[:, 0, 0] = True
-        ancestors[:, 1:, 0] = held
-        return Block(
-            ids=ids.long(),
-            start=start,
-            depths=torch.nn.functional.pad(trees.depths, (1, 0)).long(),
-            ancestors=ancestors,
-            end=end,
-        )
 
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep, Read
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 ROOM = 1 << 30  # a replay cuts no draft
@@ -43,9 +41,6 @@ class RecordedLattices:
     def sausages(self, step: DraftStep) -> Sausage:
         lengths = np.fromiter(map(len, step.histories), np.int64, len(step.histories))
         return self._block.sausages(self._first[np.asarray(step.requests, np.int64)] + lengths, self._top_k)
-
-    def trees(self, rescorer: Rescorer, step: DraftStep, n: int) -> Trees:
-        return rescorer.trees(self.sausages(step), step.contexts(rescorer.context), n)
 
     def select(self, rows: Sequence[int]) -> None:
         self._first = self._first[np.asarray(rows, np.int64)]

@@ -11,10 +11,9 @@ if not torch.cuda.is_available():
 
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore import Dump, HeadsLattice, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate
+from rescore import HeadsLattice, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -22,7 +21,6 @@ from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, Blo
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import RecursiveRejection
-from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build.in_memory import build
 
 CHAIN_RULES = (TokenVerification(), BlockVerification(), GreedyBlockVerification())
@@ -81,74 +79,3 @@ def test_rules_agree_on_both_devices(rule):
         rest = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
         on_gpu = rule.verdict(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), *rest)
         assert on_gpu == rule.verdict(p, q, *rest)
-
-
-def captured(call):
-    """Replays a call as a CUDA graph, with whatever would wait for the device made an error on the way."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph):
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            found = call()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    def replay():
-        graph.replay()
-        torch.cuda.synchronize()
-        return found
-
-    return replay
-
-
-@pytest.mark.parametrize("count", [1, 8, 64])
-def test_captured_searches_find_what_the_cpu_finds(count, demo):
-    """One graph, replayed over batches of the demo's lattices that it had not seen, in tensors whose addresses stay."""
-    block, rescorer = next(Dump.open(demo / "sampled").blocks()), Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
-
-    def rows(start):
-        at = np.arange(start, start + count)
-        return block.sausages()[at], block.histories(at, rescorer.context)
-
-    sausages, histories = rows(0)
-    tensors, history = TensorSausage.of(sausages, torch.device("cuda")), torch.from_numpy(histories).cuda()
-    on_tensors = TensorRescorer(rescorer)
-    trees = captured(lambda: on_tensors.trees(tensors, history, 64))
-    for start in (100, 400):
-        sausages, histories = rows(start)
-        for held, new in ((tensors.ids, sausages.ids), (tensors.cost, sausages.cost), (history, histories)):
-            held.copy_(torch.from_numpy(new))
-        wanted, found = rescorer.trees(sausages, histories, 64), trees()
-        for name in ("tokens", "parents", "depths", "logq", "count"):
-            assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
-
-
-def test_a_whole_step_is_captured(work):
-    """Heads, candidates, rescored tree, mask and pass in one graph: what the same call gives without one."""
-    models, lm, _ = work
-    model = models["cuda"]
-    target, slots = BlockwiseTarget(model), HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
-    rescorer = TensorRescorer(Rescorer(lm, alpha=0.3))
-    hidden = torch.randn(4, model.config.width, device="cuda")
-    history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
-    start = torch.full((4,), 10, device="cuda")
-    with torch.inference_mode():
-        cache, _ = target.open([np.zeros(10, np.int64)] * 4, 1, 43)
-
-        def step():
-            logits = slots.heads.of_hidden(hidden, history[:, -1])
-            trees = rescorer.trees(slots.tensors(logits), history, 32)
-            block = TreeLayout().lay_tensors(trees, history[:, -1], start, 43)
-            return target.logits(target.read(block, cache)).argmax(dim=-1)
-
-        replay = captured(step)
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            hidden.normal_()
-            found = replay().clone()
-            assert torch.equal(found, step())

@@ -10,7 +10,7 @@ passes     times of passes of the demo's model and of the shapes of 1.5B and 7B 
 compiled   Hugging Face's `generate`, compiled over a static cache, plain and with its lookup
 flashspec  the same prompts with flashspec and its prompt lookup, if it is installed
 batch      eight texts at a time
-checks     logits and training beside the CPU's; kernels of trees (tests/device, tools/bench/device.py)
+checks     logits and training beside the CPU's; the loop with every drafter and rule (tests/device/test_cuda.py)
 """
 
 from __future__ import annotations
@@ -322,8 +322,7 @@ def checks(device: str) -> bool:
     table.add_row("positions/s in training heads, GPU / CPU", f"{gpu.rate:,.0f} / {cpu.rate:,.0f}", "")
     Console().print(table)
     same = difference <= LOGIT_TOLERANCE and abs(gpu.loss - cpu.loss) <= LOSS_TOLERANCE
-    kernels = [["-m", "pytest", "-q", "-n", "8", str(ROOT / "tests" / "device")], [str(ROOT / "tools/bench/device.py")]]
-    return all([same, *(run(one) for one in kernels)])
+    return all([same, run(["-m", "pytest", "-q", "-n", "8", str(ROOT / "tests" / "device" / "test_cuda.py")])])
 
 
 def run(script: list[str]) -> bool:

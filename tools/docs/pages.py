@@ -26,7 +26,6 @@ API = {
         "lattice.dump.Dump",
         "lattice.dump_block.DumpBlock",
         "lattice.dump_writer.DumpWriter",
-        "lattice.tensors.TensorSausage",
     ),
     "language-models": (
         "N-gram models",
