@@ -20,8 +20,6 @@ MAX_MODELS: int  # J
 MAX_PATHS: int  # p
 MAX_NODES: int  # n of a tree
 MAX_TOP: int  # k of `top`
-FIXED_ONE: float  # units of the fixed-point weights per nat
-IMPOSSIBLE: int  # the fixed-point weight of an impossible token
 MAX_WEIGHT: float  # nats; finite weights are below it
 LEAST_MASS: float  # the least mass that a head is assumed to leave to tokens outside its candidates
 RAREST: float  # nats; upper limit of a unigram's cost in the prior

@@ -24,8 +24,6 @@ static void bind_constants(nanobind::module_& m) {
   m.attr("MAX_TOP") = kMaxTop;
   m.attr("MAX_PATHS") = kMaxPaths;
   m.attr("MAX_NODES") = kMaxNodes;
-  m.attr("FIXED_ONE") = kFixedOne;
-  m.attr("IMPOSSIBLE") = kImpossible;
   m.attr("MAX_WEIGHT") = kMaxWeight;
   m.attr("LEAST_MASS") = kLeastMass;
   m.attr("RAREST") = kRarest;
