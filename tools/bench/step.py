@@ -1,0 +1,252 @@
+"""Times what the host does between two passes, part by part, with a target of recorded text that costs nothing.
+
+    python tools/bench/step.py data/demo/greedy data/demo/demo.ngram
+    python tools/bench/step.py DUMP LM --nodes 16 64 --requests 1 8 --rounds 5
+
+The target finds what a pass of fixed shape brings from a GPU: the token after each node, on the recorded path and off
+it, and the most probable ones. Its own time is taken off. Microseconds a step of all requests together, the median over
+the rounds; every text must be the recorded one, or the script fails.
+
+    search    the best trees under q                 reading   what the last pass read, into the running texts
+    lattice   the candidates of the heads            checks    of drafts
+    layout    trees as a block, the accepted slots   verify    the accepted tokens
+    rest      everything else
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from markdown_tables import show_header, show_row
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from rescore import Dump, NGram, Options, Sampling, stream
+from rescore.decode.bench.results import machine
+from rescore.decode.draft import calibration
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.structure import Grammar
+from rescore.decode.draft.tree_drafter import TreeSession
+from rescore.decode.loop import generate as loop
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.request import Request, Stopping
+from rescore.decode.models.draft_step import TOP
+from rescore.decode.models.target import Block, PassResult
+from rescore.decode.replay.recorded import RecordedHeads, RecordedLattices, text_of
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.dump_block import DumpBlock
+
+UNLIKELY = -50.0  # logit
+NEVER = 1  # a token that no text has
+PARTS = {
+    "search": [(calibration, "propose_trees")],
+    "reading": [(TreeSession, "read")],
+    "lattice": [(RecordedLattices, "sausages")],
+    "checks": [(loop, "_check_drafts")],
+    "layout": [(TreeLayout, "lay"), (TreeLayout, "commit")],
+    "verify": [(loop._Call, "_verdicts")],
+}
+
+
+class RecordedCache:
+    """Says which sequences are read."""
+
+    tail = room = None
+
+    def __init__(self, sequences: int):
+        self.held, self.sequences = [0] * sequences, list(range(sequences))
+
+    def keep(self, starts: Any, paths: Any) -> None:
+        pass
+
+    def select(self, rows: list[int]) -> None:
+        self.sequences = [self.sequences[row] for row in rows]
+
+
+class RecordedTarget:
+    """Writes a block's texts, and predicts what the dump says: on the recorded path of its place, off it of the last
+    place of a token. seconds: its own.
+    """
+
+    context, trees, reads_back, device = None, True, False, torch.device("cpu")
+    sizes = (0, 16, 64)
+
+    def __init__(self, block: DumpBlock, vocab_size: int):
+        self.vocab_size, self.seconds = vocab_size, 0.0
+        self.texts = [text_of(block, sequence) for sequence in range(block.sequences)]
+        self._first = block.offsets[:-1] - np.diff(block.prompt_offsets)
+        self._last = np.zeros(vocab_size, np.int64)
+        self._last[block.tokens[:-1]] = np.arange(1, block.rows)
+        self._ids = block.topk_ids[:, 0, :TOP].astype(np.int32)
+        self._p = np.exp(block.topk_logp[:, 0, :TOP].astype(np.float32))
+        self._logits = torch.zeros(0, 0, vocab_size)
+        self._set: Any = ()
+
+    @property
+    def fixed(self) -> RecordedTarget:
+        return self
+
+    def open(self, prompts: Any, copies: int, length: int) -> tuple[RecordedCache, list[NDArray[np.int64]]]:
+        return RecordedCache(len(prompts)), list(prompts)
+
+    def rows(self, rows: int) -> int:
+        return rows
+
+    def nodes(self, nodes: int) -> int:
+        return nodes
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = torch.full((*hidden.shape[:-1], self.vocab_size), UNLIKELY)
+        return logits.scatter_(-1, hidden.long(), 0.0)
+
+    def read(self, block: Block, cache: RecordedCache, top: int | None = None) -> Any:
+        began = time.perf_counter()
+        found = self._prompts(cache, block) if top is None else self._pass(cache, block, top)
+        self.seconds += time.perf_counter() - began
+        return found
+
+    def _prompts(self, cache: RecordedCache, block: Block) -> torch.Tensor:
+        """Hidden states [R, L, 1] that name the next token."""
+        ends = block.last.tolist()
+        after = [int(self.texts[sequence][end + 1]) for sequence, end in zip(cache.sequences, ends)]
+        return torch.tensor(after, dtype=torch.float32)[:, None, None].expand(-1, block.width, 1)
+
+    def _pass(self, cache: RecordedCache, block: Block, top: int) -> PassResult:
+        ids, at = block.ids.numpy(), block.positions.numpy()
+        seen = np.tri(block.width, dtype=bool)[None] if block.ancestors is None else block.ancestors.numpy()
+        rows, after = np.empty(ids.shape, np.int64), np.empty(ids.shape, np.int64)
+        for row, sequence in enumerate(cache.sequences):
+            text = self.texts[sequence]
+            equal = text[np.minimum(at[row], len(text) - 1)] == ids[row]
+            recorded = (equal | ~seen[row % len(seen)]).all(axis=1)
+            place = np.minimum(self._first[sequence] + at[row] + 1, len(self._ids) - 1)
+            rows[row] = np.where(recorded & (at[row] < len(text) - 1), place, self._last[ids[row]])
+            after[row] = np.where(recorded, text[np.minimum(at[row] + 1, len(text) - 1)], self._ids[rows[row], 0])
+        hidden = torch.from_numpy(after.astype(np.float32))[..., None]
+        return PassResult(
+            hidden=hidden, logits=self._as_logits(after), best=after, top=(self._ids[rows], self._p[rows])
+        )
+
+    def _as_logits(self, best: NDArray[np.integer]) -> torch.Tensor:
+        """[R, L, V] in a tensor that later passes use again."""
+        if self._logits.shape[:2] != best.shape:
+            self._logits, self._set = torch.full((*best.shape, self.vocab_size), UNLIKELY), ()
+        if self._set:
+            self._logits[self._set] = UNLIKELY
+        at = np.indices(best.shape)
+        self._set = tuple(map(torch.from_numpy, (*at, best)))
+        self._logits[self._set] = 0.0
+        return self._logits
+
+
+@contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """Seconds of each part while this is open."""
+    seconds = dict.fromkeys(PARTS, 0.0)
+
+    def measured(part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return call(*given, **named)
+            finally:
+                seconds[part] += time.perf_counter() - began
+
+        return run
+
+    with ExitStack() as stack:
+        for part, places in PARTS.items():
+            for owner, name in places:
+                stack.enter_context(mock.patch.object(owner, name, measured(part, getattr(owner, name))))
+        yield seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """What is decoded: texts of a block, with a drafter made for the target, and options."""
+
+    name: str
+    heads: bool = False
+    structure: Any = None
+    sampling: Sampling | None = None
+
+    def run(self, dump: Dump, lm: NGram, nodes: int, requests: int) -> dict[str, float]:
+        """Microseconds a step, by part; of all blocks of the dump."""
+        sums, steps = dict.fromkeys([*PARTS, "rest", "step"], 0.0), 0
+        for block in dump.blocks():
+            for first in range(0, block.sequences - requests + 1, requests):
+                steps += self._run(block.part(first, first + requests), lm, nodes, sums)
+        return {part: 1e6 * seconds / steps for part, seconds in sums.items()}
+
+    def _run(self, block: DumpBlock, lm: NGram, nodes: int, sums: dict[str, float]) -> int:
+        target = RecordedTarget(block, lm.vocab_size)
+        lattice = RecordedHeads(block) if self.heads else None
+        drafter = BlendedDrafter(target, lm, lattice=lattice, nodes=nodes)
+        lengths, texts = np.diff(block.prompt_offsets).tolist(), target.texts
+        requests = [Request(prompt=text[:m], max_tokens=len(text) - m - 1) for text, m in zip(texts, lengths)]
+        options = Options(
+            shaping=Shaping(sampling=self.sampling),
+            structure=self.structure,
+            stopping=Stopping(tokens=frozenset([NEVER])) if self.structure else Stopping(),
+        )
+        written, steps, last = [[text[:m]] for text, m in zip(texts, lengths)], -2, len(texts)
+        with timed() as seconds:
+            for chunk in stream(target, requests, drafter, options):
+                written[chunk.request].append(chunk.tokens)
+                steps += chunk.request <= last
+                last = chunk.request
+                if not steps:  # prompts have been read, and the first drafts made
+                    seconds.update(dict.fromkeys(PARTS, 0.0))
+                    target.seconds, began = 0.0, time.perf_counter()
+            every = time.perf_counter() - began - target.seconds
+        if any(not np.array_equal(text[:-1], np.concatenate(parts)) for text, parts in zip(texts, written)):
+            raise SystemExit(f"{self.name}: a text is not the recorded one")
+        for part in PARTS:
+            sums[part] += seconds[part]
+        sums["rest"] += every - sum(seconds.values())
+        sums["step"] += every
+        return steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dump", metavar="DUMP", help="whose texts are decoded")
+    parser.add_argument("lm", metavar="LM")
+    parser.add_argument("--tokenizer", default="data/demo", metavar="DIR", help="of the structure (default: data/demo)")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[16, 64], metavar="N")
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 8], metavar="B")
+    parser.add_argument("--rounds", type=int, default=5, metavar="R")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    dump, lm = Dump.open(args.dump), NGram.open(args.lm)
+    grammar = Grammar.regex(r"(?s:.*)", Tokenizer.from_file(str(Path(args.tokenizer) / "tokenizer.json")))
+    settings = [
+        Setting(name="text"),
+        Setting(name="heads", heads=True),
+        Setting(name="structure", structure=grammar),
+        Setting(name="sampling", sampling=Sampling(seed=1)),
+    ]
+    print(machine()["cpu"])
+    show_header("setting, nodes, requests", ["step", *PARTS, "rest"])
+    for setting in settings:
+        for nodes in args.nodes:
+            for requests in args.requests:
+                rounds = [setting.run(dump, lm, nodes, requests) for _ in range(args.rounds)]
+                values = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
+                show_row(
+                    f"{setting.name}, {nodes}, {requests}", (round(values[part]) for part in ("step", *PARTS, "rest"))
+                )
+
+
+if __name__ == "__main__":
+    main()
