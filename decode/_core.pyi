@@ -159,6 +159,17 @@ def best_tokens(logits: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.
     none is finite. uint16 logits are the bits of bfloat16.
     """
 
+def lay_trees(
+    trees: Sequence[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]], roots: Sequence[int], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Root tokens and their trees (tokens, parents, depths [n] each) in L = `width` columns, at least 1 + n: ids and
+    depths [B, L], 0 for padding, and whether column i sees column j, bool [B, L, L]. Column 0 is the root token, column
+    1 + i node i, whose parent is -1 or an earlier node; padding sees itself.
+    """
+
+def child(tokens: NDArray[np.int32], parents: NDArray[np.int32], parent: int, token: int) -> int:
+    """The node of a tree's columns [n] that follows `parent`, -1 the root token, with a token; -1 if there is none."""
+
 @final
 class Acceptor:
     """A deterministic acceptor over token ids, states 0 to S - 1. ValueError if arcs are not sorted or lead nowhere."""

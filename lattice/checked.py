@@ -38,6 +38,8 @@ def numbers(values: Any, name: str, kinds: str = "iu") -> NDArray[Any]:
     except (ValueError, TypeError, RuntimeError):
         got = f"{type(values).__name__} {values!r:.60}"
         raise ValueError(f"{name}: expected {KINDS[kinds]} in rows of equal length, got {got}; pad the rows") from None
+    if array.dtype.kind in kinds:
+        return array
     array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     if array.size and array.dtype.kind not in kinds:
         raise TypeError(f"{name}: expected {KINDS[kinds]}, got {array.dtype}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore import _core
 from rescore.lattice.checked import numbers, refusal, whole
 from rescore.lattice.short_repr import picture, short_repr
 
@@ -149,6 +150,11 @@ class TokenTree:
         """n, the number of tokens that a pass verifies."""
         return len(self.tokens)
 
+    @property
+    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """tokens, parents and depths, as the native core takes them."""
+        return self.tokens, self.parents, self.depths
+
     def head(self, n: int) -> TokenTree:
         """The first n nodes (all if there are fewer)."""
         if whole(n, "n", most=sys.maxsize) < 0:
@@ -158,7 +164,7 @@ class TokenTree:
     @property
     def is_chain(self) -> bool:
         """Whether every node follows the one before it."""
-        return not self.size or bool((self.parents == np.arange(-1, self.size - 1)).all())
+        return not self.size or int(self.depths[-1]) == self.size
 
     def leaves(self) -> list[int]:
         """The nodes that have no children, in order."""
@@ -201,21 +207,16 @@ class TokenTree:
 
     def within(self, depth: int) -> TokenTree:
         """The tree without the nodes below `depth`."""
-        kept = self.depths <= depth
-        if kept.all():
+        if depth >= self.size or depth >= self.depths.max():
             return self
+        kept = self.depths <= depth
         number = np.cumsum(kept, dtype=np.int32) - 1
         parents = np.where(self.parents[kept] < 0, ROOT, number[self.parents[kept]]).astype(np.int32)
         return TokenTree(tokens=self.tokens[kept], parents=parents, depths=self.depths[kept], logq=self.logq[kept])
 
     def ancestor_mask(self) -> NDArray[np.bool_]:
         """bool [n, n]: true where j is node i or an ancestor of it. Every node also attends to all text before."""
-        size = (self.size + 7) // 8
-        seen: list[int] = []  # the row of each node as one integer, a bit per column: a row costs a single "or"
-        for node, parent in enumerate(self.parents.tolist()):
-            seen.append(1 << node | (0 if parent == ROOT else seen[parent]))
-        bits = np.frombuffer(b"".join(one.to_bytes(size, "little") for one in seen), np.uint8)
-        return np.unpackbits(bits.reshape(self.size, size), axis=1, count=self.size, bitorder="little").view(bool)
+        return _core.lay_trees([self.columns], [0], 1 + self.size)[2][0, 1:, 1:]
 
     def position_ids(self, base: int) -> NDArray[np.int32]:
         """int32 [n], base + depth, where base is the position of the root token."""

@@ -118,13 +118,6 @@ struct ReadTree {
     return found;
   }
 
-  // The tokens on the path from below the root to a node.
-  void draft(int64_t node, std::vector<int32_t>& found) const {
-    found.clear();
-    for (; node >= 0; node = parents.data()[node]) found.push_back(tokens.data()[node]);
-    std::reverse(found.begin(), found.end());
-  }
-
   void check() const {
     const size_t n = tokens.shape(0);
     expect_size("parents", parents.shape(0), n);
@@ -147,12 +140,13 @@ void foresee_rejected(ContextModel& text, In<int32_t, 1> drafted, In<int32_t, 1>
   tree.check();
   const std::vector<char> stays = marked(accepted.data(), accepted.shape(0), tree.size());
   nb::gil_scoped_release release;
-  const std::lock_guard writing(text.counts().mutex());
-  std::vector<int32_t> draft;
+  ContextCounts& counts = text.counts();
+  const std::lock_guard writing(counts.mutex());
+  std::vector<ContextCounts::Place> places;
   for (int64_t node = 0; node < tree.size(); ++node) {
-    if (stays[node]) continue;
-    tree.draft(node, draft);
-    text.foresee(draft.data(), draft.size(), tree.behind(node));
+    const int32_t parent = parents.data()[node];
+    places.push_back(counts.after(parent < 0 ? text.place() : places[parent], drafted.data()[node]));
+    if (!stays[node]) counts.foresee(places[node], tree.behind(node));
   }
 }
 

@@ -37,11 +37,10 @@ class LatticeDistribution:
         tree: TokenTree,
         path: NDArray[np.int32],
         vocab_size: int,
-        device: torch.device | None,
     ):
         self.q, self.ids = drafts.q[row], drafts.ids[row]
         self.lattices, self.row, self.tree, self.path = lattices, row, tree, path
-        self.vocab_size, self.device = vocab_size, device
+        self.vocab_size = vocab_size
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
         """float64 [m, V]. Rows after a whole draft are zero: nothing is drawn there."""
@@ -50,7 +49,7 @@ class LatticeDistribution:
             depth = int(self.tree.depths[node]) if node >= 0 else 0
             if depth < len(self.ids):
                 self._spread(rows[i], depth, self.q[self.path[node] if node >= 0 else 0, depth])
-        return rows.to(self.device)
+        return rows
 
     def after(self, tokens: Sequence[int]) -> Tensor:
         """float64 [V]; all zero past the lattice, and after tokens that it could not have drawn."""
@@ -60,7 +59,7 @@ class LatticeDistribution:
             drafts = np.full((len(self.lattices.ids), 1, len(self.ids)), -1, np.int32)
             drafts[self.row, 0, :depth] = tokens
             self._spread(row, depth, self.lattices.rows(drafts)[self.row, 0, depth])
-        return row.to(self.device)
+        return row
 
     def _spread(self, row: Tensor, slot: int, q: NDArray[np.float64]) -> None:
         ids = self.ids[slot]
@@ -91,12 +90,11 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
         sausages, histories = lattices.sausages(step), step.contexts(self.rescorer.context)
         found = self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
         drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
-        device = step.states()[0].device if step.states else None
         drafts = []
         for row, room in enumerate(step.room):
             tree = TokenTree.from_drafts(drawn.tokens[row, :, :room])
             draws, path = _draws(tree, drawn.tokens[row, :, :room])
-            q = LatticeDistribution(found, drawn, row, tree, path, lattices.vocab_size, device)
+            q = LatticeDistribution(found, drawn, row, tree, path, lattices.vocab_size)
             drafts.append(Draft(tree=tree, distribution=q, draws=draws))
         return drafts
 

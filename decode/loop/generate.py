@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,12 +29,13 @@ from rescore.decode.loop.request import (
     Stopping,
 )
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
-from rescore.decode.models.target import Block, Fixable, PassResult, Switching, Target
+from rescore.decode.models.target import Block, Draw, Fixable, PassResult, Switching, Target
 from rescore.decode.verify.chain_rules import BlockVerification
 from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule, Verdict
-from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.sampling import uniform
+from rescore.decode.verify.shaping import Drawing, Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
@@ -144,28 +145,38 @@ def stream(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """The result of a pass, per request.
+    """The result of a pass.
 
-    states  hidden states [m, width] of the tokens that were read
-    kept    the indices of those that are now part of the text
+    rows    of the pass, those of the active requests; everything else is by row
+    kept    the indices of the tokens that are now part of the text
     last    the verified draft
-    logits  [1 + n, V] after the root token and the draft's nodes; of a prompt, after its end
-    top     the most probable tokens after these and their probabilities [1 + n, k], where the pass found them
+    states  hidden states [.., width] of the tokens that were read
+    logits  [.., V] after the root token and the draft's nodes; of a prompt, after its end
+    top     the most probable tokens after these and their probabilities [.., k], where the pass found them
     """
 
-    states: list[Tensor]
-    kept: list[Sequence[int]]
-    last: list[LastPass]
-    logits: list[Tensor]
-    top: list[tuple[NDArray[np.int32], NDArray[np.float32]]]
+    rows: Sequence[int]
+    kept: Sequence[Sequence[int]]
+    last: Sequence[LastPass]
+    states: Sequence[Tensor] | Tensor
+    logits: Sequence[Tensor] | Tensor
+    top: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
 
-    def of(self, rows: list[int]) -> _Read:
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        return _Read(**{name: [part[row] for row in rows] if part else [] for name, part in parts.items()})
+    def of(self, places: list[int]) -> _Read:
+        return replace(
+            self,
+            rows=[self.rows[place] for place in places],
+            kept=[self.kept[place] for place in places],
+            last=[self.last[place] for place in places],
+        )
 
     def fresh(self) -> list[Tensor]:
-        """Hidden states [m, width] of the tokens that are now part of the text."""
-        return [_rows_of(states, kept) for states, kept in zip(self.states, self.kept)]
+        """Hidden states [m, width] of the tokens that are now part of each text."""
+        return [_rows_of(self.states[row], kept) for row, kept in zip(self.rows, self.kept)]
+
+    def after_nodes(self) -> list[Tensor]:
+        """Logits [1 + n, V] after each root token and its draft."""
+        return [self.logits[row][: 1 + last.tree.size] for row, last in zip(self.rows, self.last)]
 
 
 class _Call:
@@ -192,7 +203,7 @@ class _Call:
         ]
         own = fitted_drafter(drafter, target.vocab_size) if drafter else None
         self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
-        self.drawn = rule.drawn
+        self.drawn, self.matching = rule.drawn, isinstance(rule, Matching)
         self.verifiers = [rule.open() for _ in requests]
 
     @torch.inference_mode()
@@ -224,15 +235,15 @@ class _Call:
         fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
         logits = self.target.logits(torch.stack([rows[-1] for rows in fresh]))[:, None]
         nothing = [Draft(tree=EMPTY) for _ in active]
-        verdicts = self._verdicts(active, nothing, logits, self._best(logits))
+        chosen = self._chosen(active, logits, torch.zeros(len(active), 1, dtype=torch.int64))
+        verdicts = self._verdicts(active, nothing, logits, chosen)
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
         for one in active:
             one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
             one.statistics.verifying_us = one.statistics.prompt_us
             one.statistics.pass_us = [one.statistics.prompt_us]
-        last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
-        every: list[Sequence[int]] = [range(len(rows)) for rows in fresh]
-        return active, _Read(states=fresh, kept=every, last=last, logits=list(logits), top=[]), chunks
+        last, kept = [LastPass(tree=EMPTY, accepted=())] * len(active), [range(len(rows)) for rows in fresh]
+        return active, _Read(rows=range(len(active)), kept=kept, last=last, states=fresh, logits=logits), chunks
 
     def _read_again(self, active: list[ActiveRequest]) -> None:
         """Reads texts anew that the target from now on reads otherwise."""
@@ -274,19 +285,19 @@ class _Call:
 
     def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
         if len(active[0].tokens) == 1:  # the pass read the prompts
-            texts = zip(active, read.states, read.logits)
+            texts = zip(active, read.fresh(), read.after_nodes())
             return [_of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
-        roots = [int(one.history[-2 - len(last.accepted)]) for one, last in zip(active, read.last)]
+        roots = [one.history[-2 - len(last.accepted)] for one, last in zip(active, read.last)]
         return _of_passes(k, roots, read)
 
     def _verify(self, active: list[ActiveRequest], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
-        found = self._pass(trees, [int(one.history[-1]) for one in active], starts)
+        found = self._pass(active, trees, starts)
         verdicts = [
             _up_to_switch(verdict, tree, one)
-            for verdict, tree, one in zip(self._verdicts(active, drafts, found.logits, found.best), trees, active)
+            for verdict, tree, one in zip(self._verdicts(active, drafts, found.logits, found.chosen), trees, active)
         ]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         # A text's last token is not part of the cache, also where it ends within its draft.
@@ -296,44 +307,65 @@ class _Call:
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
             one.statistics.rested += draft.rested
-        accepted, sizes = [verdict.accepted for verdict in verdicts], [1 + tree.size for tree in trees]
+        accepted = [verdict.accepted for verdict in verdicts]
         read = _Read(
-            states=list(found.hidden),
+            rows=range(len(active)),
             kept=[(0, *(1 + node for node in nodes)) for nodes in accepted],
             last=[LastPass(tree=tree, accepted=nodes, usual=found.usual) for tree, nodes in zip(trees, accepted)],
-            logits=[rows[:size] for rows, size in zip(found.logits, sizes)],
-            top=[(ids[:size], p[:size]) for ids, p, size in zip(*found.top, sizes)] if found.top else [],
+            states=found.hidden,
+            logits=found.logits,
+            top=found.top,
         )
         return read, chunks
 
-    def _pass(self, trees: Sequence[TokenTree], roots: Sequence[int], starts: Sequence[int]) -> PassResult:
+    def _pass(self, active: list[ActiveRequest], trees: Sequence[TokenTree], starts: Sequence[int]) -> PassResult:
         """Reads root tokens and trees; the result [B, 1 + n, ..] for the nodes of each."""
-        device = self.target.device if self.fixed is None else torch.device("cpu")
-        laid = self.options.layout.lay(trees, roots, starts, device)
-        if self.fixed is None:
-            hidden = laid.nodes(self.target.read(laid.block, self.cache))
-            logits = self.target.logits(hidden)
-            return PassResult(hidden=hidden, logits=logits, best=self._best(logits))
-        found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0)
-        return found if laid.at is None else found.mapped(laid.nodes)
+        device, layout = self.target.device if self.fixed is None else torch.device("cpu"), self.options.layout
+        laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, device)
+        if self.fixed is not None:
+            draw = self._draw([one for one in active for _ in range(layout.copies)], laid.block.depths)
+            found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0, draw)
+            return found if laid.at is None else found.mapped(laid.nodes)
+        hidden = laid.nodes(self.target.read(laid.block, self.cache))
+        logits = self.target.logits(hidden)
+        return PassResult(
+            hidden=hidden, logits=logits, chosen=self._chosen(active, logits, laid.nodes(laid.block.depths))
+        )
 
-    def _best(self, logits: Tensor) -> NDArray[np.int64] | None:
-        """The most probable tokens, on a GPU, copied at once. On a CPU only those of nodes on the accepted path are
-        evaluated: few if drafts are bad.
+    def _chosen(self, active: list[ActiveRequest], logits: Tensor, depths: Tensor) -> NDArray[np.int64] | None:
+        """The target's own tokens [B, 1 + n], on a GPU, copied at once. On a CPU only those of nodes on the accepted
+        path are evaluated: few if drafts are bad.
         """
-        return best_tokens(logits) if not self.options.shaping.sampling and logits.device.type != "cpu" else None
+        if logits.device.type == "cpu" or all(one.shaping.reads_text for one in active):
+            return None
+        if not self.options.shaping.sampling:
+            return best_tokens(logits)
+        draw = self._draw(active, depths)
+        return draw and draw.tokens(logits, torch.from_numpy(draw.uniform).to(logits.device)).cpu().numpy()
+
+    def _draw(self, rows: Sequence[ActiveRequest], depths: Tensor) -> Draw | None:
+        """How sample matching draws after nodes at depths [R, L] of the requests of rows; None for other rules."""
+        sampling = self.options.shaping.sampling
+        if sampling is None or not self.matching or all(one.shaping.reads_text for one in rows):
+            return None
+        places = depths.cpu().numpy()
+        uniforms = np.zeros((len(rows), 1 + int(places.max())))  # 0 past max_tokens, where tokens are discarded
+        for numbers, one in zip(uniforms, rows):
+            seeds = one.seeds[len(one.tokens) :][: len(numbers)]
+            numbers[: len(seeds)] = uniform(seeds)
+        return Draw(Drawing.of(sampling), np.take_along_axis(uniforms, places, axis=1))
 
     def _verdicts(
-        self, active: list[ActiveRequest], drafts: Sequence[Draft], logits: Tensor, best: NDArray[np.int64] | None
+        self, active: list[ActiveRequest], drafts: Sequence[Draft], logits: Tensor, chosen: NDArray[np.int64] | None
     ) -> list[Verdict]:
-        """logits [B, 1 + n, V]; best: as in `ScoredDraft`, for each request."""
+        """logits [B, 1 + n, V]; chosen: as in `ScoredDraft`, for each request."""
         return [
             self.verifiers[one.index].verify(
                 ScoredDraft(
                     draft=draft,
                     history=one.history,
                     logits=logits[row],
-                    best=None if best is None else best[row],
+                    chosen=None if chosen is None else chosen[row],
                     shaping=one.shaping,
                     seeds=one.seeds[len(one.tokens) :],
                     random=one.random,
@@ -401,13 +433,14 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
     return ids.view(np.int32), p
 
 
-def _of_passes(k: int, roots: Sequence[int], read: _Read) -> list[Read]:
+def _of_passes(k: int, roots: Sequence[np.int32], read: _Read) -> list[Read]:
     """What the last pass read for each request: its root token and the n nodes of its draft."""
-    tokens = [np.append(root, one.tree.tokens).astype(np.int32) for root, one in zip(roots, read.last)]
+    tokens = [np.concatenate(((root,), one.tree.tokens), dtype=np.int32) for root, one in zip(roots, read.last)]
     if read.top and k <= TOP:
-        return [Read(one, ids[:, :k], p[:, :k]) for one, (ids, p) in zip(tokens, read.top)]
-    ids, p = top_predictions(k, *read.logits)
-    stops = np.cumsum([len(rows) for rows in read.logits])
+        ids, p = read.top
+        return [Read(one, ids[row, : len(one), :k], p[row, : len(one), :k]) for one, row in zip(tokens, read.rows)]
+    ids, p = top_predictions(k, *read.after_nodes())
+    stops = np.cumsum([len(one) for one in tokens])
     return [Read(one, ids[stop - len(one) : stop], p[stop - len(one) : stop]) for one, stop in zip(tokens, stops)]
 
 
@@ -458,17 +491,19 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[ActiveRequest], voca
         raise ValueError(f"drafter: expected one draft for each of {len(active)} requests, got {len(drafts)}")
     for draft, one in zip(drafts, active):
         tree = draft.tree
-        if tree.tokens.max(initial=0) >= vocab_size:
+        if not tree.size:
+            continue
+        if tree.tokens.max() >= vocab_size:
             raise ValueError(
                 f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
                 "does the drafter use another vocabulary?"
             )
-        if tree.depths.max(initial=0) > one.ahead:
+        if tree.depths.max() > one.ahead:
             raise ValueError(
                 f"request {one.index}: expected a draft no deeper than the room of {one.ahead} tokens, "
                 f"got depth {tree.depths.max()}"
             )
-        if drawn and tree.size and draft.distribution is None:
+        if drawn and draft.distribution is None:
             raise ValueError(
                 f"request {one.index}: expected a drawn draft with its distribution, got none; "
                 "a drafter of deterministic drafts sets drawn = 0"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore import _core
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import whole
@@ -51,25 +51,18 @@ class TreeLayout:
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
     ) -> PlacedTrees:
         """The block of every request's root token and tree, after starts[b] tokens."""
-        batch, width = len(trees), 1 + max(tree.size for tree in trees)
-        ids = np.zeros((batch, width), np.int64)
-        depths = np.zeros((batch, width), np.int64)
-        for row, tree in enumerate(trees):
-            ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
-            depths[row, 1 : 1 + tree.size] = tree.depths
-        start, end = torch.from_numpy(np.array(starts)).to(device), max(starts) + width
-        ancestors = (
-            None if all(tree.is_chain for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
-        )
+        width = 1 + max(tree.size for tree in trees)
         # Padding takes the root token's position, which is within the model's context.
+        ids, depths, seen = _core.lay_trees([tree.columns for tree in trees], certain, width)
+        chains = all(tree.is_chain for tree in trees)
         block = Block(
-            ids=torch.from_numpy(ids).to(device),
-            start=start,
-            depths=torch.from_numpy(depths).to(device),
-            ancestors=ancestors,
-            end=end,
+            ids=torch.from_numpy(ids),
+            start=torch.tensor(starts),
+            depths=torch.from_numpy(depths),
+            ancestors=None if chains else torch.from_numpy(seen),
+            end=max(starts) + width,
         )
-        return PlacedTrees(block=block)
+        return PlacedTrees(block=block if device.type == "cpu" else block.to(device))
 
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]
@@ -121,13 +114,3 @@ class BatchLayout:
                 f"got a tree with {len(leaves)} leaves; draft paths, or use layout 'tree'"
             )
         return [tree.path_to(leaf) for leaf in leaves] or [[]]
-
-
-def _ancestors(trees: Sequence[TokenTree], width: int) -> NDArray[np.bool_]:
-    """bool [B, L, L]; padding sees itself."""
-    ancestors = np.zeros((len(trees), width, width), bool)
-    ancestors[:, range(width), range(width)] = True
-    for row, tree in enumerate(trees):
-        ancestors[row, : 1 + tree.size, 0] = True
-        ancestors[row, 1 : 1 + tree.size, 1 : 1 + tree.size] = tree.ancestor_mask()
-    return ancestors

@@ -25,7 +25,7 @@ from torch.nn.modules import module as torch_module
 
 from rescore.decode.models.model_state import state_of
 from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage, length_of
-from rescore.decode.models.target import Block, PassResult, Target
+from rescore.decode.models.target import Block, Draw, PassResult, Target
 from rescore.lattice.tensors import top_on_device
 
 NODES = (0, 1, 4, 8, 16, 32, 64, 128)  # of drafts, to which others are padded; larger ones to multiples of the last
@@ -42,12 +42,15 @@ Compute = Callable[[Tensor], Results]
 
 
 class PassShape(NamedTuple):
-    """Rows, tokens in each, slots that they read, and the number of most probable tokens that are wanted after each."""
+    """Rows, tokens in each, slots that they read, the number of most probable tokens that are wanted after each, and
+    how one is drawn there (`Draw.tokens`); None: it is the most probable.
+    """
 
     rows: int
     width: int
     end: int
     top: int
+    draw: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @property
     def moves(self) -> int:
@@ -59,19 +62,24 @@ class PassShape(NamedTuple):
         return _parts(self)[-1][0].stop
 
     def split(self, inputs: Any) -> list[Any]:
-        """Views of an array or tensor int64 [size]: starts [rows], moves [3, m], ids and depths [rows, width], and the
-        bits of the ancestors in words of 64, [rows, width, words].
+        """Views of an array or tensor int64 [size]: starts [rows], moves [3, m], ids and depths [rows, width], the bits
+        of the ancestors in words of 64, [rows, width, words], and those of the numbers to draw with, [rows, width].
         """
         return [inputs[at].reshape(part) for at, part in _parts(self)]
 
-    def pack(self, block: Block, moves: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64 [size]. block: on the host, of at most these rows and columns; moves: as `SlotCache.moves`.
+    def pack(
+        self, block: Block, moves: NDArray[np.int64], uniform: NDArray[np.float64] | None = None
+    ) -> NDArray[np.int64]:
+        """int64 [size]. block: on the host, of at most these rows and columns; moves: as `SlotCache.moves`; uniform: as
+        in `Draw`.
 
         Padding is token 0 at the root token's position, or a row of its own, and sees itself.
         """
         rows, width = block.rows, block.width
         inputs = _padding(self).copy()
-        starts, moved, ids, depths, words = self.split(inputs)
+        starts, moved, ids, depths, words, numbers = self.split(inputs)
+        if uniform is not None:
+            numbers.view(np.float64)[:rows, :width] = uniform
         starts[:rows] = block.start.numpy()
         moved[:, : moves.shape[1]] = moves
         ids[:rows, :width] = block.ids.numpy()
@@ -82,20 +90,21 @@ class PassShape(NamedTuple):
             words.view(np.uint8)[:rows, :width, : bits.shape[2]] = bits
         return inputs
 
-    def unpack(self, inputs: Tensor) -> tuple[Block, Tensor]:
-        """The block, and the moves int64 [3, m]."""
-        starts, moves, ids, depths, words = self.split(inputs)
+    def unpack(self, inputs: Tensor) -> tuple[Block, Tensor, Tensor]:
+        """The block, the moves int64 [3, m], and the numbers float64 [rows, width]."""
+        starts, moves, ids, depths, words, numbers = self.split(inputs)
         column = torch.arange(self.width, device=inputs.device)
         ancestors = (words[..., column // 64] >> (column % 64)) & 1
         block = FixedBlock(ids=ids, start=starts, depths=depths, ancestors=ancestors.bool(), end=self.end)
-        return block, moves
+        return block, moves, numbers.view(torch.float64)
 
 
 @lru_cache(4 * GRAPHS)
 def _parts(shape: PassShape) -> list[tuple[slice, tuple[int, ...]]]:
     """The places and shapes of the parts of what a pass is given."""
     nodes = shape.rows, shape.width
-    parts = (shape.rows,), (3, shape.moves), nodes, nodes, (*nodes, -(-shape.width // 64))
+    numbers = nodes if shape.draw else (0, 0)
+    parts = (shape.rows,), (3, shape.moves), nodes, nodes, (*nodes, -(-shape.width // 64)), numbers
     stops = np.cumsum([np.prod(part) for part in parts]).tolist()
     return [(slice(start, stop), part) for start, stop, part in zip([0, *stops], stops, parts)]
 
@@ -276,23 +285,23 @@ class FixedPasses:
             if state is self._state:
                 self._idle = [storage, *self._idle][:IDLE]
 
-    def read(self, block: Block, cache: SlotCache, top: int = 0) -> PassResult:
+    def read(self, block: Block, cache: SlotCache, top: int = 0, draw: Draw | None = None) -> PassResult:
         """As in `FixedShapes`, with a cache from `open`."""
         rows, width = self.rows(block.rows), 1 + self.nodes(block.width - 1)
         end = cache.length(int(block.start.max()) + width)
         cache.reserve(end)
-        shape = PassShape(rows, width, end, min(top, self.target.vocab_size))
-        inputs = shape.pack(block, cache.moves(shape.moves))
+        shape = PassShape(rows, width, end, min(top, self.target.vocab_size), draw.tokens if draw else None)
+        inputs = shape.pack(block, cache.moves(shape.moves), draw.uniform if draw else None)
         (hidden, logits, found), usual = self._results(shape, cache.storage, inputs)
         every = found.numpy()[: block.rows]
         if every[..., 0].min() < 0:
-            for row, column in np.argwhere(every[..., 0] < 0).tolist():
+            for row, column in np.argwhere(every[..., 0] == -1).tolist():
                 cache.storage.wipe(row, int(block.start[row]) + column)
-        best, ids, p = np.split(every[:, : block.width], [1, 1 + shape.top], axis=-1)
+        chosen, ids, p = np.split(every[:, : block.width], [1, 1 + shape.top], axis=-1)
         return PassResult(
             hidden=hidden[: block.rows, : block.width],
             logits=logits[: block.rows, : block.width],
-            best=best[..., 0].astype(np.int64),
+            chosen=chosen[..., 0].astype(np.int64),
             top=(np.ascontiguousarray(ids), np.ascontiguousarray(p).view(np.float32)),
             usual=usual,
         )
@@ -337,16 +346,19 @@ class FixedPasses:
     def compute(self, shape: PassShape, storage: SlotStorage, inputs: Tensor) -> Results:
         """Moves the last pass's accepted nodes, and reads a block. Nothing is read on the host.
 
-        Returns hidden states [R, L, width], logits [R, L, V], and int32 [R, L, 1 + 2 top]: the most probable token or
-        -1, the most probable ones, and the bits of their probabilities.
+        Returns hidden states [R, L, width], logits [R, L, V], and int32 [R, L, 1 + 2 top]: the target's own token or
+        -1 or -2, the most probable ones, and the bits of their probabilities.
         """
-        block, moves = shape.unpack(inputs)
+        block, moves, uniform = shape.unpack(inputs)
         storage.move(*moves)
         with sdpa_kernel([*BACKENDS]):
             hidden = self.target.read(block, SlotCache(shape.rows, shape.end, storage=storage))
         logits = self.target.logits(hidden)
-        best = logits.argmax(dim=-1, keepdim=True)
-        found = [torch.where(logits.gather(-1, best).isfinite(), best, -1).int()]
+        if shape.draw:
+            found = [shape.draw(logits, uniform)[..., None].int()]
+        else:
+            best = logits.argmax(dim=-1, keepdim=True)
+            found = [torch.where(logits.gather(-1, best).isfinite(), best, -1).int()]
         if shape.top:
             ids, logp = top_on_device(logits, shape.top)
             found += [ids, logp.exp().clamp(max=1).view(torch.int32)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -180,20 +180,30 @@ class Target(Protocol):
         """Logits [..., V] of the next token, from hidden states [..., width]."""
 
 
+class Draw(NamedTuple):
+    """tokens: tokens int64 [R, L], -1 and -2 as in `PassResult`, from logits [R, L, V] and numbers float64 [R, L] in
+    [0, 1), without reading a value on the host; equal ones do the same. uniform: these numbers, on the host.
+    """
+
+    tokens: Callable[[Tensor, Tensor], Tensor]
+    uniform: NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassResult:
     """What a pass finds for the R rows and L columns of its block.
 
     hidden  last hidden states [R, L, width], and logits [R, L, V], on the target's device; if the pass has a fixed
             shape, the next one overwrites them
-    best    int64 [R, L], the most probable token after each; -1 where logits are NaN, +inf or only -inf; None: unknown
+    chosen  int64 [R, L], the target's own token after each, the most probable or a drawn one; -1 where logits are NaN,
+            +inf or only -inf, -2 where it is to be found from the logits; None: unknown
     top     int32 [R, L, k], the most probable tokens first, and float32, their probabilities; None: unknown
     usual   whether the pass took the time that such passes take, and did not prepare later ones
     """
 
     hidden: Tensor
     logits: Tensor
-    best: NDArray[np.int64] | None = None
+    chosen: NDArray[np.int64] | None = None
     top: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
     usual: bool = True
 
@@ -201,9 +211,9 @@ class PassResult:
 
     def mapped(self, of: Callable[[Any], Any]) -> PassResult:
         """With every array and tensor mapped, all of which are known."""
-        assert self.best is not None and self.top is not None
-        hidden, logits, best, ids, p = map(of, (self.hidden, self.logits, self.best, *self.top))
-        return replace(self, hidden=hidden, logits=logits, best=best, top=(ids, p))
+        assert self.chosen is not None and self.top is not None
+        hidden, logits, chosen, ids, p = map(of, (self.hidden, self.logits, self.chosen, *self.top))
+        return replace(self, hidden=hidden, logits=logits, chosen=chosen, top=(ids, p))
 
 
 class FixedShapes(Protocol):
@@ -221,8 +231,12 @@ class FixedShapes(Protocol):
     def nodes(self, nodes: int) -> int:
         """The nodes that a pass reads for drafts of so many."""
 
-    def read(self, block: Block, cache: Any, top: int = 0) -> PassResult:
-        """Reads a block, which is on the host. top: how many of the most probable tokens are wanted after each."""
+    def read(self, block: Block, cache: Any, top: int = 0, draw: Draw | None = None) -> PassResult:
+        """Reads a block, which is on the host.
+
+        top   how many of the most probable tokens are wanted after each
+        draw  how the target's own token is drawn after each; None: it is the most probable one
+        """
 
 
 @runtime_checkable

@@ -197,5 +197,5 @@ class GreedyBlockVerification(ChainRule):
         target = Modified.along(self._stack, p, draft)
         verdict = self.verdict(target.p, q, draft, uniforms)
         # Also for an empty draft, which has no distribution: earlier blocks' modifications advance.
-        self._stack = target.after(verdict, q, lambda text: scored.distribution.after(text))
+        self._stack = target.after(verdict, q, lambda text: scored.distribution.after(text).cpu())
         return verdict

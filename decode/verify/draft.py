@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.sampling import sample
+from rescore.decode.verify.shaping import INVALID, UNDECIDED, Shaping
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import TokenTree
 
@@ -56,7 +57,8 @@ class ScoredDraft:
     draft    the draft that was verified
     history  int32 [n], the text up to the root token
     logits   [1 + n, V] of the next token, row 0 after the root token, row 1 + i after node i
-    best     int64 [1 + n], their `best_tokens`; None: computed row by row on demand
+    chosen   int64 [1 + n], the target's own tokens: the most probable, or drawn (`Drawing`); None: computed row by row
+             on demand
     seeds    uint64, one for each token that the text may still have; empty for greedy decoding
     random   the request's own generator, for rules that need more than one number per position
     """
@@ -64,7 +66,7 @@ class ScoredDraft:
     draft: Draft
     history: NDArray[np.int32]
     logits: Tensor
-    best: NDArray[np.int64] | None
+    chosen: NDArray[np.int64] | None
     shaping: Shaping
     seeds: NDArray[np.uint64]
     random: np.random.Generator
@@ -80,16 +82,21 @@ class ScoredDraft:
         )
 
     def probabilities(self, nodes: Sequence[int]) -> Tensor:
-        """The target's distributions after nodes, float64 [m, V]."""
-        return self.shaping.probabilities(self.scores(nodes))
+        """The target's distributions after nodes, float64 [m, V], on the host: a rule reads them value by value."""
+        return self.shaping.probabilities(self.scores(nodes)).cpu()
 
     def best_token(self, node: int) -> int:
         """The target's most probable token after a node; ValueError if its logits are invalid."""
-        if self.shaping.reads_text:
-            token = int(best_tokens(self.scores([node]))[0])
-        else:
-            token = int(best_tokens(self.logits[1 + node])) if self.best is None else int(self.best[1 + node])
-        if token < 0:
+        return self._token(node, lambda: int(best_tokens(self.scores([node]))[0]))
+
+    def drawn_token(self, node: int, uniform: float) -> int:
+        """The token that is drawn after a node with a number in [0, 1); ValueError if its logits are invalid."""
+        return self._token(node, lambda: int(sample(self.probabilities([node])[0], uniform)))
+
+    def _token(self, node: int, computed: Callable[[], int]) -> int:
+        token = UNDECIDED if self.chosen is None or self.shaping.reads_text else int(self.chosen[1 + node])
+        token = computed() if token == UNDECIDED else token
+        if token == INVALID:
             position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
             raise ValueError(
                 f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, "
@@ -107,7 +114,7 @@ class ScoredDraft:
             )
         nodes = range(-1, tree.size)
         p = self.probabilities(nodes)
-        q = self.distribution.rows(nodes[:-1]) if tree.size else p[:0]
+        q = self.distribution.rows(nodes[:-1]).cpu() if tree.size else p[:0]
         return p, q, tree.tokens, self.random.random(tree.size + 1)
 
     @property
@@ -118,7 +125,9 @@ class ScoredDraft:
 
 
 def best_tokens(scores: Tensor) -> NDArray[np.int64]:
-    """The most probable token of each row of scores [..., V], int64 [...]; -1 if a row has NaN, +inf or only -inf."""
+    """The most probable token of each row of scores [..., V], int64 [...]; INVALID where it has NaN, +inf or only
+    -inf.
+    """
     import torch
 
     from rescore.lattice.tensors import logit_rows
@@ -126,4 +135,4 @@ def best_tokens(scores: Tensor) -> NDArray[np.int64]:
     if scores.device.type == "cpu" and scores.dtype != torch.float64:
         return _core.best_tokens(logit_rows(scores)).reshape(scores.shape[:-1])
     found = scores.argmax(dim=-1)
-    return torch.where(scores.gather(-1, found[..., None])[..., 0].isfinite(), found, -1).cpu().numpy()
+    return torch.where(scores.gather(-1, found[..., None])[..., 0].isfinite(), found, INVALID).cpu().numpy()

@@ -86,15 +86,17 @@ def _place(rows: Array) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Temperature, top-k, top-p and seed of sampling.
+    """Temperature, top-k, top-p, min-p and seed of sampling.
 
     temperature > 0 divides the logits; then only the `top_k` most probable tokens are kept (0: all); then the smallest
-    set of most probable tokens whose mass reaches `top_p` (1.0: all). Ties keep the lower ids.
+    set of most probable tokens whose mass reaches `top_p` (1.0: all); then those with at least `min_p` times the
+    greatest probability (0.0: all). Tokens as probable as the last one that is kept are kept too.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,6 +108,8 @@ class Sampling:
         whole(self.top_k, "top_k", 0)
         if not 0 < real(self.top_p, "top_p") <= 1:
             raise ValueError(f"top_p: expected a number in (0, 1], got {self.top_p!r}")
+        if not 0 <= real(self.min_p, "min_p") <= 1:
+            raise ValueError(f"min_p: expected a number in [0, 1], got {self.min_p!r}")
         whole(self.seed, "seed", 0, 2**64 - 1)
 
     def seeds(self, sequence: int, count: int) -> np.ndarray:
@@ -118,7 +122,7 @@ class Sampling:
         return np.random.Philox(key=np.array([self.seed, sequence], np.uint64)).random_raw(count)
 
     def distribution(self, logits: Any) -> np.ndarray:
-        """Probabilities float64 [..., V], of sum 1, after temperature, top-k and top-p.
+        """Probabilities float64 [..., V], of sum 1, after temperature, top-k, top-p and min-p.
 
         logits [..., V]: a float array or torch tensor of any device; -inf removes a token.
         """
@@ -130,14 +134,15 @@ class Sampling:
         # Subtract first: logits divided by a temperature near 0 would overflow.
         with np.errstate(over="ignore"):  # -inf is intended
             probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
+        descending = -np.sort(-probs, axis=-1)
         if 0 < self.top_k < probs.shape[-1]:
-            probs = _keep(probs, np.arange(probs.shape[-1]) < self.top_k)
+            probs = np.where(probs >= descending[..., self.top_k - 1, None], probs, 0.0)
         if self.top_p < 1:
-            probs /= probs.sum(axis=-1, keepdims=True)
-            before = np.cumsum(-np.sort(-probs, axis=-1), axis=-1)
-            # The token whose mass crosses top_p is kept, so the best token always is.
-            mass_before = np.concatenate((np.zeros_like(before[..., :1]), before[..., :-1]), axis=-1)
-            probs = _keep(probs, mass_before < self.top_p)
+            mass = np.cumsum(-np.sort(-probs, axis=-1), axis=-1)
+            # The token whose mass reaches top_p is kept, so the best token always is.
+            last = (mass[..., :-1] < self.top_p * mass[..., -1:]).sum(axis=-1, keepdims=True)
+            probs = np.where(probs >= np.take_along_axis(descending, last, axis=-1), probs, 0.0)
+        probs = np.where(probs >= self.min_p, probs, 0.0)  # the greatest is 1
         return probs / probs.sum(axis=-1, keepdims=True)
 
     def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
@@ -167,14 +172,6 @@ def _as_float64(logits: Any) -> np.ndarray:
     if hasattr(logits, "detach"):  # a torch tensor: bfloat16 has no numpy dtype; torch is not imported
         return logits.detach().double().cpu().numpy()
     return np.asarray(logits, np.float64)
-
-
-def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """`probs` [..., V], set to 0 at ranks (most probable first, ties by id) where `kept` [V] or [..., V] is false."""
-    order = np.argsort(-probs, axis=-1, kind="stable")
-    mask = np.empty(probs.shape, bool)
-    np.put_along_axis(mask, order, np.broadcast_to(kept, probs.shape), axis=-1)
-    return np.where(mask, probs, 0.0)
 
 
 def sample(weights: Array, uniform: Array | float) -> Array:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.sampling import Sampling, sample
 from rescore.lattice.checked import real
 
 if TYPE_CHECKING:
@@ -88,32 +88,65 @@ class Shaping:
 
 def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """`Sampling.distribution` on the device of the tensor: float64 [..., V] of logits [..., V]."""
-    import torch
-
-    z = logits.double()
-    top = z.amax(dim=-1, keepdim=True)
-    if not torch.isfinite(top).all():
+    kept = _Kept.of(logits, sampling, NUCLEUS)
+    if not kept.valid.all():
         raise ValueError("logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf")
-    probs = torch.exp((z - top) / sampling.temperature)
-    by_rank = sampling.top_p < 1 or 0 < sampling.top_k < probs.shape[-1]
-    probs = _kept(probs, sampling) if by_rank else probs
-    return probs / probs.sum(dim=-1, keepdim=True)
+    if not kept.decided.all():
+        kept = _Kept.of(logits, sampling, logits.shape[-1])
+    return kept.probabilities
 
 
-def _kept(probs: Tensor, sampling: Sampling) -> Tensor:
-    """`probs` outside the top_k (ties by id), and then outside the smallest set of mass top_p, set to 0."""
-    import torch
+NUCLEUS = 1024  # most probable tokens among which the last of top-p is looked for first, instead of sorting V
+INVALID, UNDECIDED = -1, -2
 
-    vocab_size = probs.shape[-1]
-    most = min(sampling.top_k or vocab_size, vocab_size)
-    # topk of a few tokens is fifty times faster than sorting a whole vocabulary.
-    descending = probs.topk(most).values if most < vocab_size else probs.sort(dim=-1, descending=True).values
-    count = torch.full_like(descending[..., :1], most, dtype=torch.int64)
-    if sampling.top_p < 1:
-        before = (descending / descending.sum(dim=-1, keepdim=True)).cumsum(dim=-1).roll(1, dims=-1)
-        before[..., 0] = 0.0
-        count = (before < sampling.top_p).sum(dim=-1, keepdim=True)
-    least = descending.gather(-1, count - 1)
-    above, equal = probs > least, probs == least
-    missing = count - above.sum(dim=-1, keepdim=True)
-    return torch.where(above | (equal & (equal.cumsum(dim=-1) <= missing)), probs, 0.0)
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Draws tokens as `Matching` does, on the device of the logits, without reading a value on the host. Equal ones are
+    captured once. sampling: its seed is not used.
+    """
+
+    sampling: Sampling
+
+    @classmethod
+    def of(cls, sampling: Sampling) -> Drawing:
+        return cls(replace(sampling, seed=0))
+
+    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """The tokens int64 [...] at numbers float64 [...] in [0, 1), of logits [..., V]; INVALID where these are NaN,
+        +inf or only -inf, UNDECIDED where top-p keeps more than the `NUCLEUS` most probable tokens.
+        """
+        kept = _Kept.of(logits, self.sampling, NUCLEUS)
+        drawn = sample(kept.probabilities, uniform).masked_fill(~kept.decided, UNDECIDED)
+        return drawn.masked_fill(~kept.valid, INVALID)
+
+
+class _Kept(NamedTuple):
+    """probabilities float64 [..., V], where the logits are valid and it is decided what is kept, bool [...]."""
+
+    probabilities: Tensor
+    valid: Tensor
+    decided: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, sampling: Sampling, most: int) -> _Kept:
+        """most: of the most probable tokens, among which the last one that top-p keeps is looked for."""
+        import torch
+
+        z, vocab_size = logits.double(), logits.shape[-1]
+        top = z.amax(dim=-1, keepdim=True)
+        valid = top.isfinite()
+        probs = torch.exp((z - torch.where(valid, top, 0.0)) / sampling.temperature)
+        by_rank = 0 < sampling.top_k < vocab_size
+        decided = torch.ones_like(valid)
+        if by_rank or sampling.top_p < 1:
+            descending = probs.topk(sampling.top_k if by_rank else min(most, vocab_size)).values
+            probs = torch.where(probs >= descending[..., -1:], probs, 0.0) if by_rank else probs
+        if sampling.top_p < 1:
+            reached = descending.cumsum(dim=-1) >= sampling.top_p * probs.sum(dim=-1, keepdim=True)
+            last = (~reached).sum(dim=-1, keepdim=True).clamp(max=descending.shape[-1] - 1)
+            probs = torch.where(probs >= descending.gather(-1, last), probs, 0.0)
+            if not by_rank and descending.shape[-1] < vocab_size:
+                decided = reached[..., -1:]
+        probs = torch.where(probs >= sampling.min_p, probs, 0.0)  # the greatest is 1
+        return cls(probs / probs.sum(dim=-1, keepdim=True), valid[..., 0], decided[..., 0])

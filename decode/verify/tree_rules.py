@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.greedy import follow
 from rescore.decode.verify.rule import Rule, Verdict
@@ -52,12 +50,12 @@ class Matching(Rule):
         return follow(tree, target)
 
     def verify(self, scored: ScoredDraft) -> Verdict:
-        depths = scored.draft.tree.depths
-        # Tokens past max_tokens are discarded and need no uniform.
-        own = np.append(uniform(scored.seeds), 0.0)
+        depths, seeds = scored.draft.tree.depths, scored.seeds
 
         def drawn(node: int) -> int:
-            return int(sample(scored.probabilities([node])[0], float(own[depths[node] if node >= 0 else 0])))
+            place = int(depths[node]) if node >= 0 else 0
+            # Tokens past max_tokens are discarded and need no number.
+            return scored.drawn_token(node, float(uniform(seeds[place])) if place < len(seeds) else 0.0)
 
         return follow(scored.draft.tree, drawn)
 
@@ -135,7 +133,7 @@ class RecursiveRejection(Rule):
         if not self.drawn or not tree.size:
             return RecursiveRejection("fixed").verdict(p, tree, scored.random.random(tree.size + 1))
         q, inner = p * 0.0, sorted(set(tree.parents.tolist()))
-        q[[1 + node for node in inner]] = scored.distribution.rows(inner)
+        q[[1 + node for node in inner]] = scored.distribution.rows(inner).cpu()
         return self.verdict(p, tree, scored.random.random(len(draws) + 1), q=q, draws=draws)
 
 

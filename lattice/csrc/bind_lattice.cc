@@ -1,7 +1,10 @@
 #include "bind_lattice.h"
 
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "acceptor.h"
@@ -56,6 +59,56 @@ nb::tuple top_predictions(const std::vector<In<T, 2>>& logits, int k, int thread
   return nb::make_tuple(ids.array, p.array);
 }
 
+// Columns [n] of a token tree; parents precede their children, -1 is the root token.
+struct TreeColumns {
+  In<int32_t, 1> tokens, parents, depths;
+
+  size_t size() const { return tokens.shape(0); }
+
+  void check(size_t width) const {
+    expect_size("parents", parents.shape(0), size());
+    expect_size("depths", depths.shape(0), size());
+    expect_range("nodes", size(), 0, static_cast<int64_t>(width) - 1);
+    for (size_t node = 0; node < size(); ++node)
+      expect_range("parents", parents.data()[node], -1, static_cast<int64_t>(node) - 1);
+  }
+};
+
+using Trees = std::vector<std::tuple<In<int32_t, 1>, In<int32_t, 1>, In<int32_t, 1>>>;
+
+// ids and depths int64 [B, L] and what each sees, bool [B, L, L]: the root tokens, column 0, and their trees.
+nb::tuple lay_trees(const Trees& trees, const std::vector<int64_t>& roots, size_t width) {
+  const size_t batch = trees.size();
+  expect_size("roots", roots.size(), batch);
+  auto ids = make<int64_t>({batch, width}), depths = make<int64_t>({batch, width});
+  auto seen = make<bool>({batch, width, width});
+  std::fill_n(ids.data, batch * width, 0);
+  std::fill_n(depths.data, batch * width, 0);
+  std::fill_n(seen.data, batch * width * width, false);
+  for (size_t b = 0; b < batch; ++b) {
+    const auto& [tokens, parents, of_depths] = trees[b];
+    const TreeColumns tree{tokens, parents, of_depths};
+    tree.check(width);
+    ids.data[b * width] = roots[b];
+    std::copy_n(tokens.data(), tree.size(), ids.data + b * width + 1);
+    std::copy_n(of_depths.data(), tree.size(), depths.data + b * width + 1);
+    bool* rows = seen.data + b * width * width;
+    for (size_t i = 0; i < width; ++i) {
+      if (0 < i && i <= tree.size()) std::copy_n(rows + (1 + parents.data()[i - 1]) * width, i, rows + i * width);
+      rows[i * width + i] = true;
+    }
+  }
+  return nb::make_tuple(ids.array, depths.array, seen.array);
+}
+
+// The child of a node with a token; -1 if there is none.
+int64_t child(In<int32_t, 1> tokens, In<int32_t, 1> parents, int64_t parent, int64_t token) {
+  expect_size("parents", parents.shape(0), tokens.shape(0));
+  for (size_t node = 0; node < tokens.shape(0); ++node)
+    if (parents.data()[node] == parent && tokens.data()[node] == token) return node;
+  return -1;
+}
+
 template <typename T>
 Out<int64_t> best_tokens(In<T, 2> logits) {
   const size_t rows = logits.shape(0), vocab = logits.shape(1);
@@ -95,6 +148,8 @@ void bind_lattice(nb::module_& m) {
         const uint32_t target = own.next(expect_state(own, state), token);
         return target == Acceptor::kNowhere ? -1 : static_cast<int64_t>(target);
       });
+  m.def("lay_trees", &lay_trees, "trees"_a, "roots"_a, "width"_a);
+  m.def("child", &child, "tokens"_a.noconvert(), "parents"_a.noconvert(), "parent"_a, "token"_a);
   m.def("top", &top, "logits"_a.noconvert(), "k"_a);
   m.def("top_predictions", &top_predictions<float>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
   m.def("top_predictions", &top_predictions<uint16_t>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);

@@ -69,7 +69,9 @@ void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> ids, In<f
                                 .c_str());
   nb::gil_scoped_release release;
   const std::lock_guard writing(model.counts().mutex());
-  model.foresee(draft.data(), draft.shape(0), predicted);
+  ContextCounts::Place place = model.place();
+  for (size_t i = 0; i < draft.shape(0); ++i) place = model.counts().after(place, draft.data()[i]);
+  model.counts().foresee(place, predicted);
 }
 
 // The probabilities of tokens [n] after the text and a draft from counts, and the weight of the other model.

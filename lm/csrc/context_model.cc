@@ -85,14 +85,13 @@ void ContextCounts::extend(Place& text, uint32_t token, float amount) {
     add(text.path[length], counts, token, amount);
     weigh(counts, of_followed_[length]);
   }
-  advance(text, token);
+  text = after(text, token);
   greatest_ = std::max(greatest_, token);
 }
 
-void ContextCounts::foresee(Place text, const int32_t* draft, size_t length, const Prediction& predicted) {
-  for (size_t i = 0; i < length; ++i) advance(text, draft[i]);
-  for (uint32_t o = 0; o <= text.longest; ++o) {
-    uint32_t& number = contexts_[text.path[o]].predicted;
+void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
+  for (uint32_t o = 0; o <= draft.longest; ++o) {
+    uint32_t& number = contexts_[draft.path[o]].predicted;
     if (number == kNone) {
       number = static_cast<uint32_t>(predicted_.size());
       predicted_.push_back({});
@@ -105,13 +104,12 @@ void ContextCounts::foresee(Place text, const int32_t* draft, size_t length, con
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
 }
 
-// Moves a text, or a draft after it, by one more token.
-void ContextCounts::advance(Place& text, uint32_t token) {
+ContextCounts::Place ContextCounts::after(const Place& place, uint32_t token) {
   Place now;
-  now.longest = std::min(text.longest + 1, order_ - 1);
+  now.longest = std::min(place.longest + 1, order_ - 1);
   for (uint32_t length = 1; length <= now.longest; ++length)
-    now.path[length] = child_or_new(text.path[length - 1], token, now.path[length - 1]);
-  text = now;
+    now.path[length] = child_or_new(place.path[length - 1], token, now.path[length - 1]);
+  return now;
 }
 
 uint32_t ContextCounts::step(uint32_t state, uint32_t token) const {

@@ -64,8 +64,10 @@ class ContextCounts {
   };
   // Appends a token to a text and counts it as `amount`.
   void extend(Place& text, uint32_t token, float amount);
-  // Counts the target's prediction after a text and `draft`, which was rejected.
-  void foresee(Place text, const int32_t* draft, size_t length, const Prediction& predicted);
+  // Where a draft stands that goes on from a place by one more token, which is not counted.
+  Place after(const Place& place, uint32_t token);
+  // Counts the target's prediction at the place of a draft that was rejected.
+  void foresee(const Place& draft, const Prediction& predicted);
 
   // The state of a text that ends in these tokens; ids below 0 are skipped.
   uint32_t state_after(const int32_t* tokens, size_t length) const;
@@ -122,7 +124,6 @@ class ContextCounts {
 
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
-  void advance(Place& text, uint32_t token);
   static uint32_t owner_of_predicted(uint32_t number) { return kPredicted | number; }
   void add(uint32_t owner, Counts& to, uint32_t token, float amount);
   static void weigh(Counts& counts, const Share& share);  // after counts were added
@@ -159,9 +160,7 @@ class ContextModel {
     counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_);
     ++size_;
   }
-  void foresee(const int32_t* draft, size_t length, const Prediction& predicted) {
-    counts_->foresee(place_, draft, length, predicted);
-  }
+  const ContextCounts::Place& place() const { return place_; }
 
  private:
   std::shared_ptr<ContextCounts> counts_;

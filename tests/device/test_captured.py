@@ -80,7 +80,7 @@ def test_a_replay_is_the_computed_pass_to_the_bit(name, dtype):
         found = [passes.read(block, cache, 5) for passes, cache in readers]
         for part in ("hidden", "logits"):
             assert torch.equal(*(getattr(one, part) for one in found)), (step, part)
-        assert np.array_equal(*(one.best for one in found)), step
+        assert np.array_equal(*(one.chosen for one in found)), step
         for parts in zip(*(one.top for one in found)):
             assert np.array_equal(*parts), step
         for _, cache in readers:
@@ -152,5 +152,5 @@ def test_what_is_not_finite_in_a_draft_is_not_read_later():
     clean = [target.fixed.read(chain([[4, 9, 9]], [6]), cache).logits[0, 0].clone() for _ in range(3)]
     embedding[20] = torch.nan
     for _ in range(3):
-        assert (target.fixed.read(chain([[4, 20, 9]], [6]), cache).best == -1).all()
-    assert int(target.fixed.read(chain([[4]], [6]), cache).best[0, 0]) == int(clean[0].argmax())
+        assert (target.fixed.read(chain([[4, 20, 9]], [6]), cache).chosen == -1).all()
+    assert int(target.fixed.read(chain([[4]], [6]), cache).chosen[0, 0]) == int(clean[0].argmax())

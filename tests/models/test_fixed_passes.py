@@ -23,12 +23,14 @@ from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models import fixed_passes
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses, Graph, why_eager
 from rescore.decode.models.target import Block
-from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.draft import Draft, ScoredDraft
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Drawing, Shaping
 from rescore.lattice.tree import TokenTree
 
 EAGER = ["gpt-neo"]  # masks are cut from tables
@@ -160,10 +162,10 @@ def test_what_is_not_finite_in_a_draft_is_not_read_later():
     target = fixed(build("llama"))
     cache, prompts = target.open(PROMPTS[:1], 1, 40)
     target.read(Block.of_texts(prompts, [0], target.device), cache)
-    clean = target.fixed.read(chain([[4, 9, 9]], [6]), cache).best[0, 0]
+    clean = target.fixed.read(chain([[4, 9, 9]], [6]), cache).chosen[0, 0]
     target.model.get_input_embeddings().weight[20] = torch.nan
-    assert target.fixed.read(chain([[4, 20, 9]], [6]), cache).best.min() == -1
-    assert target.fixed.read(chain([[4]], [6]), cache).best[0, 0] == clean
+    assert target.fixed.read(chain([[4, 20, 9]], [6]), cache).chosen.min() == -1
+    assert target.fixed.read(chain([[4]], [6]), cache).chosen[0, 0] == clean
 
 
 def test_a_pass_tells_what_logits_tell():
@@ -172,7 +174,7 @@ def test_a_pass_tells_what_logits_tell():
     target.read(Block.of_texts(prompts, [0, 0], target.device), cache)
     found = target.fixed.read(tree_block(TREES[0], 9, [6, 3]), cache, 5)
     p = torch.softmax(found.logits, dim=-1)
-    assert np.array_equal(found.best, p.argmax(dim=-1).numpy())
+    assert np.array_equal(found.chosen, p.argmax(dim=-1).numpy())
     assert np.array_equal(found.top[0], p.topk(5).indices.numpy())
     np.testing.assert_allclose(found.top[1], p.topk(5).values.numpy(), rtol=1e-5)
     assert found.usual and found.hidden.shape == (2, 8, 32)
@@ -181,6 +183,34 @@ def test_a_pass_tells_what_logits_tell():
 @pytest.mark.parametrize("family", STEPPED)
 def test_a_step_reads_no_value_on_the_host(family):
     assert reads_on_the_host(fixed(small_model(family))) is None
+
+
+SAMPLED = [Sampling(temperature=0.7), Sampling(top_k=5, top_p=0.9), Sampling(top_p=0.8, min_p=0.05)]
+
+
+@pytest.mark.parametrize("sampling", SAMPLED, ids=["all", "top-k", "top-p"])
+def test_a_step_that_draws_reads_no_value_on_the_host(sampling):
+    assert reads_on_the_host(fixed(shared("llama")), Drawing.of(sampling)) is None
+
+
+@pytest.mark.parametrize("nucleus", [3, 1024])
+@pytest.mark.parametrize("sampling", SAMPLED, ids=["all", "top-k", "top-p"])
+def test_tokens_drawn_by_a_pass_are_those_drawn_one_by_one(sampling, nucleus, monkeypatch):
+    """For trees and rows that leave; where the pass cannot tell, and where one row has a processor."""
+    plain, target = CausalLMTarget(shared("llama")), fixed(shared("llama"))
+    requests = [Request(prompt=one, max_tokens=20 - 3 * row) for row, one in enumerate(PROMPTS)]
+    requests[1] = replace(requests[1], processors=(lambda ids, scores: scores.clone().index_fill_(1, ids[0, :2], -9),))
+    shaping = Shaping(sampling=sampling)
+    expected = texts(plain, prompts=requests, shaping=shaping)
+    monkeypatch.setattr("rescore.decode.verify.shaping.NUCLEUS", nucleus)
+    asked, probabilities = [], ScoredDraft.probabilities
+    monkeypatch.setattr(ScoredDraft, "probabilities", lambda *args: (asked.append(args[0]), probabilities(*args))[1])
+    truth = [[*text, *[0] * 20] for text in expected]
+    for drafter in (None, Guesses(truth), BlendedDrafter(target, nodes=9)):
+        assert texts(target, drafter, requests, shaping=shaping) == expected
+    # The prompts' pass has no fixed shape.
+    by_host = [one for one in asked if not one.shaping.processors and len(one.history) not in map(len, PROMPTS)]
+    assert bool(by_host) == (nucleus == 3 and sampling.top_p < 1 and not sampling.top_k)
 
 
 @pytest.mark.slow
@@ -218,8 +248,9 @@ class Reading(torch.nn.Module):
 @pytest.mark.parametrize("family", STEPPED)
 def test_a_step_traced_once_is_the_step_for_all_texts_to_the_bit(family):
     target, traced = fixed(small_model(family)), None
+    drawing = Drawing.of(SAMPLED[STEPPED.index(family) % 3]) if STEPPED.index(family) % 2 else None
     for seed in range(3):
-        first, second = (random_step(target, seed) for _ in range(2))
+        first, second = (random_step(target, seed, drawing) for _ in range(2))
 
         def step(inputs, *stores, like=first):
             return target.fixed.compute(like.shape, like.storage_of(stores), inputs)
@@ -300,7 +331,7 @@ def test_passes_that_prepare_later_ones_are_not_usual(captured):
     found = [target.fixed.read(tree_block(TREES[0], 9, [6, 3]), cache, 5) for _ in range(4)]
     assert [one.usual for one in found] == [False, False, True, True] and len(captured) == 1
     for one in found[1:]:
-        assert np.array_equal(one.best, found[0].best) and np.array_equal(one.top[1], found[0].top[1])
+        assert np.array_equal(one.chosen, found[0].chosen) and np.array_equal(one.top[1], found[0].top[1])
     assert torch.equal(found[3].hidden, found[0].hidden)
 
 

@@ -17,6 +17,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses, PassShape
 from rescore.decode.models.slot_cache import SlotCache, SlotStorage
 from rescore.decode.models.target import Block
+from rescore.decode.verify.shaping import Drawing
 from rescore.lattice.tree import TokenTree
 
 GRAIN = 64
@@ -58,7 +59,7 @@ class Step:
         return made
 
 
-def random_step(target: CausalLMTarget, seed: int) -> Step:
+def random_step(target: CausalLMTarget, seed: int, drawing: Drawing | None = None) -> Step:
     """A step over four ragged rows with trees, of which one is empty, and with a move in each row."""
     draw = np.random.default_rng(seed)
     starts = draw.integers(1, 9, ROWS)
@@ -68,9 +69,10 @@ def random_step(target: CausalLMTarget, seed: int) -> Step:
     trees = [TREES[i] for i in draw.permutation(ROWS)]
     block = block_of(trees, draw.integers(target.vocab_size, size=ROWS).tolist(), starts.tolist())
     assert target.fixed is not None
-    shape = PassShape(ROWS, 1 + target.fixed.nodes(block.width - 1), GRAIN, TOP)
+    shape = PassShape(ROWS, 1 + target.fixed.nodes(block.width - 1), GRAIN, TOP, drawing)
     moves = np.stack((np.arange(ROWS), starts + 2, starts))
-    return Step(shape, torch.from_numpy(shape.pack(block, moves)), storage)
+    uniform = draw.random((ROWS, block.width)) if drawing else None
+    return Step(shape, torch.from_numpy(shape.pack(block, moves, uniform)), storage)
 
 
 def block_of(trees: Sequence[TokenTree], roots: Sequence[int], starts: Sequence[int]) -> Block:
@@ -88,9 +90,9 @@ def block_of(trees: Sequence[TokenTree], roots: Sequence[int], starts: Sequence[
     return Block(**parts, end=max(starts) + width)
 
 
-def reads_on_the_host(target: CausalLMTarget) -> str | None:
+def reads_on_the_host(target: CausalLMTarget, drawing: Drawing | None = None) -> str | None:
     """What a step asks of a tensor's values, which capturing could not answer; None if nothing."""
-    step = random_step(target, 0)
+    step = random_step(target, 0, drawing)
     assert target.fixed is not None
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         storage = step.storage_of([mode.from_tensor(store) for store in step.stores])

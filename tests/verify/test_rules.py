@@ -12,12 +12,13 @@ from support.drafts import DRAFTS, longest, padded, strings
 from support.refusals import refuses
 
 from rescore import Sampling, greedy
+from rescore.decode.verify import shaping
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.draft import best_tokens
 from rescore.decode.verify.modification import Modification, step
 from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.sampling import residual, sample, uniform
-from rescore.decode.verify.shaping import shaped_probabilities
+from rescore.decode.verify.shaping import INVALID, UNDECIDED, Drawing, shaped_probabilities
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection, rejections
 from rescore.lattice.tree import TokenTree
 
@@ -200,25 +201,33 @@ def slow_distribution(row: list[float], sampling: Sampling) -> list[float]:
     best = max(row)
     probs = {w: math.exp((z - best) / sampling.temperature) for w, z in enumerate(row)}
     ranked = sorted(probs, key=lambda w: (-probs[w], w))
-    if sampling.top_k:
-        ranked = ranked[: sampling.top_k]
-    total = sum(probs[w] for w in ranked)
-    kept, mass = [], 0.0
-    for w in ranked:
-        if mass / total >= sampling.top_p:
-            break
-        kept.append(w)
-        mass += probs[w]
-    return [probs[w] / mass if w in kept else 0.0 for w in range(len(row))]
+
+    def first(count: int) -> list[int]:
+        return [w for w in ranked if probs[w] >= probs[ranked[count - 1]]]
+
+    kept = first(min(sampling.top_k or len(row), len(row)))
+    total, mass, count = sum(probs[w] for w in kept), 0.0, 0
+    while count < len(kept) and mass / total < sampling.top_p:
+        mass += probs[kept[count]]
+        count += 1
+    kept = [w for w in first(count) if probs[w] >= sampling.min_p]
+    return [probs[w] / sum(probs[v] for v in kept) if w in kept else 0.0 for w in range(len(row))]
 
 
 @settings(max_examples=300)
-@given(row=LOGITS, top_k=st.integers(0, 8), top_p=st.floats(0.01, 1.0), temperature=st.floats(0.1, 3.0))
-def test_distribution_equals_the_slow_twin(row, top_k, top_p, temperature):
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+@given(
+    row=LOGITS,
+    top_k=st.integers(0, 8),
+    top_p=st.floats(0.01, 1.0),
+    min_p=st.floats(0, 1),
+    temperature=st.floats(0.1, 3.0),
+)
+def test_distribution_equals_the_slow_twin(row, top_k, top_p, min_p, temperature):
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     got, expected = sampling.distribution(np.array(row)), np.array(slow_distribution(row, sampling))
     borders = np.cumsum(np.sort(slow_distribution(row, Sampling(temperature=temperature, top_k=top_k)))[::-1])
-    if np.abs(borders - top_p).min() < 1e-9:
+    ratios = np.exp((np.array(row) - max(row)) / temperature)
+    if np.abs(borders - top_p).min() < 1e-9 or np.abs(ratios - min_p).min() < 1e-9 < min_p < 1:
         return  # rounding decides whether the token on the border stays
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-300)
 
@@ -256,14 +265,25 @@ def test_the_stream_is_philox():
     assert Sampling(seed=7).seeds(2, 4).tolist() == counter
 
 
+@pytest.mark.parametrize("nucleus", [2, 1024])
+@pytest.mark.parametrize("min_p", [0.0, 0.3])
 @pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
-def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
+def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucleus, monkeypatch):
+    """Also where top-p keeps more tokens than are looked at first; tokens drawn at once are those drawn one by one."""
+    monkeypatch.setattr(shaping, "NUCLEUS", nucleus)
     logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
     logits[0, 0] = -torch.inf
-    sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
+    sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p, min_p=min_p)
     of_tensors = shaped_probabilities(logits, sampling).numpy()
     np.testing.assert_allclose(of_tensors, sampling.distribution(logits), rtol=1e-12)
+    seeds = sampling.seeds(0, len(logits))
+    drawn = Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).numpy()
+    decided = drawn != UNDECIDED
+    assert drawn[decided].tolist() == sampling.draw(logits, seeds)[decided].tolist()
+    assert decided.all() != (nucleus == 2 and top_k in (0, 1000) and 0.5 <= top_p < 1)
+    logits[1, 3], logits[2, 0], logits[3] = torch.nan, torch.inf, -torch.inf
+    assert Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).tolist()[1:4] == [INVALID] * 3
 
 
 @pytest.mark.parametrize(
@@ -348,6 +368,7 @@ def rejected(siblings: str, **options) -> Verdict:
         (lambda: Sampling(top_k=-1), ValueError, ["top_k", "0", "-1"]),
         (lambda: Sampling(top_p=0.0), ValueError, ["top_p", "1]", "0.0"]),
         (lambda: Sampling(top_p=1.5), ValueError, ["top_p", "0", "1]", "1.5"]),
+        (lambda: Sampling(min_p=1.5), ValueError, ["min_p", "0", "1]", "1.5"]),
         (lambda: Sampling(seed=-3), ValueError, ["seed", "0", "-3"]),
         (lambda: Sampling(seed=True), TypeError, ["seed", "True"]),
         (lambda: SAMPLING.seeds(-1, 4), ValueError, ["sequence", "0", "-1"]),

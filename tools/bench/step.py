@@ -41,7 +41,7 @@ from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import TOP
-from rescore.decode.models.target import Block, PassResult
+from rescore.decode.models.target import Block, Draw, PassResult
 from rescore.decode.replay.recorded import RecordedHeads, RecordedLattices, text_of
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
@@ -89,8 +89,6 @@ class RecordedTarget:
         self._last[block.tokens[:-1]] = np.arange(1, block.rows)
         self._ids = block.topk_ids[:, 0, :TOP].astype(np.int32)
         self._p = np.exp(block.topk_logp[:, 0, :TOP].astype(np.float32))
-        self._logits = torch.zeros(0, 0, vocab_size)
-        self._set: Any = ()
 
     @property
     def fixed(self) -> RecordedTarget:
@@ -109,7 +107,7 @@ class RecordedTarget:
         logits = torch.full((*hidden.shape[:-1], self.vocab_size), UNLIKELY)
         return logits.scatter_(-1, hidden.long(), 0.0)
 
-    def read(self, block: Block, cache: RecordedCache, top: int | None = None) -> Any:
+    def read(self, block: Block, cache: RecordedCache, top: int | None = None, draw: Draw | None = None) -> Any:
         began = time.perf_counter()
         found = self._prompts(cache, block) if top is None else self._pass(cache, block, top)
         self.seconds += time.perf_counter() - began
@@ -133,20 +131,8 @@ class RecordedTarget:
             rows[row] = np.where(recorded & (at[row] < len(text) - 1), place, self._last[ids[row]])
             after[row] = np.where(recorded, text[np.minimum(at[row] + 1, len(text) - 1)], self._ids[rows[row], 0])
         hidden = torch.from_numpy(after.astype(np.float32))[..., None]
-        return PassResult(
-            hidden=hidden, logits=self._as_logits(after), best=after, top=(self._ids[rows], self._p[rows])
-        )
-
-    def _as_logits(self, best: NDArray[np.integer]) -> torch.Tensor:
-        """[R, L, V] in a tensor that later passes use again."""
-        if self._logits.shape[:2] != best.shape:
-            self._logits, self._set = torch.full((*best.shape, self.vocab_size), UNLIKELY), ()
-        if self._set:
-            self._logits[self._set] = UNLIKELY
-        at = np.indices(best.shape)
-        self._set = tuple(map(torch.from_numpy, (*at, best)))
-        self._logits[self._set] = 0.0
-        return self._logits
+        logits = torch.empty(0).expand(*after.shape, 0)  # which nobody reads
+        return PassResult(hidden=hidden, logits=logits, chosen=after, top=(self._ids[rows], self._p[rows]))
 
 
 @contextmanager
