@@ -88,9 +88,10 @@ def _place(rows: Array) -> str:
 class Sampling:
     """Temperature, top-k, top-p, min-p and seed of sampling.
 
-    temperature > 0 divides the logits; then only the `top_k` most probable tokens are kept (0: all); then the smallest
-    set of most probable tokens whose mass reaches `top_p` (1.0: all); then those with at least `min_p` times the
-    greatest probability (0.0: all). Tokens as probable as the last one that is kept are kept too.
+    temperature > 0 divides the logits; then only the `top_k` most probable tokens are kept (0: all), and those as
+    probable as the last of them; then the smallest set of most probable tokens whose mass reaches `top_p` (1.0: all),
+    of equal ones those with greater ids; then those with at least `min_p` times the greatest probability (0.0: all). So
+    do Hugging Face and vLLM.
     """
 
     temperature: float = 1.0
@@ -134,14 +135,16 @@ class Sampling:
         # Subtract first: logits divided by a temperature near 0 would overflow.
         with np.errstate(over="ignore"):  # -inf is intended
             probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
-        descending = -np.sort(-probs, axis=-1)
         if 0 < self.top_k < probs.shape[-1]:
-            probs = np.where(probs >= descending[..., self.top_k - 1, None], probs, 0.0)
+            probs = np.where(probs >= np.sort(probs, axis=-1)[..., -self.top_k, None], probs, 0.0)
         if self.top_p < 1:
-            mass = np.cumsum(-np.sort(-probs, axis=-1), axis=-1)
+            order = np.argsort(probs, axis=-1, kind="stable")[..., ::-1]
+            mass = np.cumsum(np.take_along_axis(probs, order, axis=-1), axis=-1)
             # The token whose mass reaches top_p is kept, so the best token always is.
             last = (mass[..., :-1] < self.top_p * mass[..., -1:]).sum(axis=-1, keepdims=True)
-            probs = np.where(probs >= np.take_along_axis(descending, last, axis=-1), probs, 0.0)
+            kept = np.empty(probs.shape, bool)
+            np.put_along_axis(kept, order, np.arange(probs.shape[-1]) <= last, axis=-1)
+            probs = np.where(kept, probs, 0.0)
         probs = np.where(probs >= self.min_p, probs, 0.0)  # the greatest is 1
         return probs / probs.sum(axis=-1, keepdims=True)
 

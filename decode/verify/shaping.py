@@ -133,20 +133,27 @@ class _Kept(NamedTuple):
         """most: of the most probable tokens, among which the last one that top-p keeps is looked for."""
         import torch
 
-        z, vocab_size = logits.double(), logits.shape[-1]
-        top = z.amax(dim=-1, keepdim=True)
+        # In place, since rows of large vocabularies take longer to allocate than to compute.
+        probs, vocab_size = logits.to(torch.float64, copy=True), logits.shape[-1]
+        top = probs.amax(dim=-1, keepdim=True)
         valid = top.isfinite()
-        probs = torch.exp((z - torch.where(valid, top, 0.0)) / sampling.temperature)
+        probs.sub_(top.masked_fill(~valid, 0.0)).div_(sampling.temperature).exp_()
         by_rank = 0 < sampling.top_k < vocab_size
         decided = torch.ones_like(valid)
         if by_rank or sampling.top_p < 1:
             descending = probs.topk(sampling.top_k if by_rank else min(most, vocab_size)).values
-            probs = torch.where(probs >= descending[..., -1:], probs, 0.0) if by_rank else probs
+            probs = probs.masked_fill_(probs < descending[..., -1:], 0.0) if by_rank else probs
         if sampling.top_p < 1:
-            reached = descending.cumsum(dim=-1) >= sampling.top_p * probs.sum(dim=-1, keepdim=True)
-            last = (~reached).sum(dim=-1, keepdim=True).clamp(max=descending.shape[-1] - 1)
-            probs = torch.where(probs >= descending.gather(-1, last), probs, 0.0)
-            if not by_rank and descending.shape[-1] < vocab_size:
-                decided = reached[..., -1:]
-        probs = torch.where(probs >= sampling.min_p, probs, 0.0)  # the greatest is 1
-        return cls(probs / probs.sum(dim=-1, keepdim=True), valid[..., 0], decided[..., 0])
+            mass, wanted = descending.cumsum(dim=-1), sampling.top_p * probs.sum(dim=-1, keepdim=True)
+            before, size = (mass < wanted).sum(dim=-1, keepdim=True), descending.shape[-1]
+            least = descending.gather(-1, before.clamp(max=size - 1))
+            # Past the top_k all are as probable as the last of them.
+            further = ((wanted - mass[..., -1:]).clamp(min=0) / descending[..., -1:]).ceil()
+            dropped = (probs >= least).sum(dim=-1, keepdim=True) - (before + 1).clamp(max=size) - further
+            equal = probs == least
+            probs.masked_fill_((probs < least) | (equal & (equal.cumsum(dim=-1) <= dropped)), 0.0)
+            if not by_rank and size < vocab_size:
+                decided = before < size
+        if sampling.min_p:
+            probs.masked_fill_(probs < sampling.min_p, 0.0)  # the greatest is 1
+        return cls(probs.div_(probs.sum(dim=-1, keepdim=True)), valid[..., 0], decided[..., 0])

@@ -200,17 +200,15 @@ def slow_distribution(row: list[float], sampling: Sampling) -> list[float]:
     """The definition, token by token."""
     best = max(row)
     probs = {w: math.exp((z - best) / sampling.temperature) for w, z in enumerate(row)}
-    ranked = sorted(probs, key=lambda w: (-probs[w], w))
-
-    def first(count: int) -> list[int]:
-        return [w for w in ranked if probs[w] >= probs[ranked[count - 1]]]
-
-    kept = first(min(sampling.top_k or len(row), len(row)))
-    total, mass, count = sum(probs[w] for w in kept), 0.0, 0
-    while count < len(kept) and mass / total < sampling.top_p:
-        mass += probs[kept[count]]
-        count += 1
-    kept = [w for w in first(count) if probs[w] >= sampling.min_p]
+    ranked = sorted(probs, key=lambda w: (-probs[w], -w))
+    of_rank = [w for w in ranked if probs[w] >= probs[ranked[min(sampling.top_k or len(row), len(row)) - 1]]]
+    total, mass, kept = sum(probs[w] for w in of_rank), 0.0, []
+    for w in of_rank:
+        if mass / total >= sampling.top_p:
+            break
+        kept.append(w)
+        mass += probs[w]
+    kept = [w for w in kept if probs[w] >= sampling.min_p]
     return [probs[w] / sum(probs[v] for v in kept) if w in kept else 0.0 for w in range(len(row))]
 
 
@@ -267,7 +265,7 @@ def test_the_stream_is_philox():
 
 @pytest.mark.parametrize("nucleus", [2, 1024])
 @pytest.mark.parametrize("min_p", [0.0, 0.3])
-@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
+@pytest.mark.parametrize("top_p", [1.0, 0.87, 0.53, 1e-9])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucleus, monkeypatch):
     """Also where top-p keeps more tokens than are looked at first; tokens drawn at once are those drawn one by one."""
@@ -281,7 +279,7 @@ def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucle
     drawn = Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).numpy()
     decided = drawn != UNDECIDED
     assert drawn[decided].tolist() == sampling.draw(logits, seeds)[decided].tolist()
-    assert decided.all() != (nucleus == 2 and top_k in (0, 1000) and 0.5 <= top_p < 1)
+    assert decided.all() != (nucleus == 2 and top_k in (0, 1000) and 0.5 < top_p < 1)
     logits[1, 3], logits[2, 0], logits[3] = torch.nan, torch.inf, -torch.inf
     assert Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).tolist()[1:4] == [INVALID] * 3
 

@@ -21,7 +21,13 @@ from rescore.decode.engines.huggingface.caches import RememberingTarget, continu
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.endings import Endings
 from rescore.decode.engines.huggingface.outputs import Steps
-from rescore.decode.engines.huggingface.row import ROW_BY_ROW, WARPERS, CallRow, why_processed_together
+from rescore.decode.engines.huggingface.row import (
+    ROW_BY_ROW,
+    WARPERS,
+    CallRow,
+    sampling_of,
+    why_processed_together,
+)
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -144,14 +150,15 @@ class Decoding:
         memories: Sequence[TextMemory | None],
     ):
         self.call, self.target = call, target
-        self.rows = [CallRow(call, number) for number in range(call.batch)]
+        self.sampling, processors = sampling_of(call)
+        self.rows = [CallRow(call, number, processors) for number in range(call.batch)]
         self.prompts = call.prompts()
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule
         self.every_state = every_state
         self.structures, self.predictions, self.memories = structures, predictions, memories
         if call.sampled and drafter.drawn:
-            drafter = _Warped(drafter, tuple(processor for processor in call.processors if type(processor) in WARPERS))
+            drafter = _Warped(drafter, tuple(processor for processor in processors if type(processor) in WARPERS))
         self.drafter = drafter
         self.endings = Endings(call, self.rows)
         self.steps = Steps(call.batch, call.fill, self.endings.end, put)
@@ -191,7 +198,9 @@ class Decoding:
 
     def _shaping(self) -> Shaping:
         """One draw from torch's generator seeds all random numbers of a stretch."""
-        return Shaping(sampling=Sampling(seed=int(torch.randint(2**63 - 1, ()))) if self.call.sampled else None)
+        if not self.call.sampled:
+            return Shaping()
+        return Shaping(sampling=Sampling(seed=int(torch.randint(2**63 - 1, ())), **self.sampling))
 
     def _request(self, row: int, most: int) -> Request:
         one, text, reach = self.rows[row], self._text(row), self.target.reach

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers.generation import EosTokenCriteria as EOS
+from transformers.generation import MaxLengthCriteria as LENGTH
 
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow
@@ -15,14 +18,17 @@ from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow
 class Endings:
     """The ends of all rows, as `generate` finds them.
 
-    Criteria that treat each row independently are asked about a row after each of its tokens. All others, which may
+    Criteria that treat each row independently are asked about a row after each of its tokens; those of end tokens and
+    of length, which every call has, are computed here, since asking them waits for the device. All others, which may
     remember what they have seen or compare rows, are asked as `generate` asks them: once for each step, with all rows,
     as soon as the slowest row has reached it. The others may have gone further by then.
     """
 
     def __init__(self, call: GenerateCall, rows: Sequence[CallRow]):
         self._call, self._rows = call, rows
-        self._own = [one for one in call.criteria if type(one) in ROW_BY_ROW]
+        self._own = [one for one in call.criteria if type(one) in ROW_BY_ROW and type(one) not in (EOS, LENGTH)]
+        self._ends = {token for one in call.criteria if type(one) is EOS for token in one.eos_token_id.tolist()}
+        self._most = min((one.max_length for one in call.criteria if type(one) is LENGTH), default=math.inf)
         self._foreign = [one for one in call.criteria if type(one) not in ROW_BY_ROW]
         self._texts = [np.zeros(0, np.int32) for _ in rows]
         self._first: list[int | None] = [None] * len(rows)  # tokens after which a criterion held for a row
@@ -59,9 +65,12 @@ class Endings:
         self._first[row] = self._first[row] or 0
 
     def _holds(self, row: int) -> bool:
+        text = self._texts[row]
+        if int(text[-1]) in self._ends or self._call.ids.shape[1] + len(text) >= self._most:
+            return True
         if not self._own:
             return False
-        ids = self._rows[row].padded_text(torch.from_numpy(self._texts[row].astype(np.int64))[None])
+        ids = self._rows[row].padded_text(torch.from_numpy(text.astype(np.int64))[None])
         return any(bool(torch.as_tensor(criterion(ids, None)).all()) for criterion in self._own)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -46,12 +47,33 @@ ROW_BY_ROW = (
 )
 """Processors and criteria known to treat each row independently, without a memory; they are called with one row."""
 
+_OF_SAMPLING = (
+    (logits_process.TemperatureLogitsWarper, "temperature"),
+    (logits_process.TopKLogitsWarper, "top_k"),
+    (logits_process.TopPLogitsWarper, "top_p"),
+    (logits_process.MinPLogitsWarper, "min_p"),
+)
+"""What `Sampling` does by itself, and its names there, in the order of `generate`."""
+
 _OF_ONE_TEXT = (
     logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
     logits_process.SynthIDTextWatermarkLogitsProcessor,
 )
 _MATCHERS = frozenset({"outlines", "transformers_cfg", "xgrammar"})
 """Packages whose processors hold matchers, which are told the last token at each call."""
+
+
+def sampling_of(call: GenerateCall) -> tuple[dict[str, Any], list[Any]]:
+    """The settings of `Sampling` that a call's last processors are, and the processors before them. None are, where
+    scores are returned, which all processors have seen.
+    """
+    before, settings = list(call.processors), {}
+    for kind, name in reversed(_OF_SAMPLING) if call.sampled and not (call.scores or call.logits) else ():
+        last = before[-1] if before else None
+        usual = getattr(last, "min_tokens_to_keep", 1) == 1 and getattr(last, "filter_value", -np.inf) == -np.inf
+        if type(last) is kind and usual and getattr(last, name):  # top-p 0 keeps a token there, and is refused here
+            settings[name] = getattr(before.pop(), name)
+    return settings, before
 
 
 class CallRow:
@@ -61,19 +83,18 @@ class CallRow:
     seen, therefore has a copy for each row, which gets B copies of the row, and its result for this row is used.
     """
 
-    def __init__(self, call: GenerateCall, number: int):
+    def __init__(self, call: GenerateCall, number: int, processors: Sequence[Any]):
         self.call, self.number = call, number
         self.start = call.ids.shape[1] - call.pads[number]
         self.padded = call.ids[number : number + 1]
-        self._processors = [_of_row(processor, number, call.batch) for processor in call.processors]
+        self._processors = [_of_row(processor, number, call.batch) for processor in processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def processors(self) -> tuple[Processor, ...]:
         """Returns the processors for the decode loop, of ids int64 [1, m] without padding and scores [1, V]; none if
         there is nothing to run.
         """
-        call = self.call
-        wanted = call.processors or call.scores or call.logits
+        wanted = self._processors or self.call.scores or self.call.logits
         return (self._begin, *map(self._of_generate, self._processors), self._record) if wanted else ()
 
     def _begin(self, ids: Tensor, logits: Tensor) -> Tensor:
