@@ -27,6 +27,7 @@ from rescore.decode.models.model_check import (
     check_logits,
     check_model,
     context_of,
+    is_compiled,
     longest_of,
     reads_field,
     rope_types,
@@ -141,11 +142,16 @@ class CausalLMTarget:
 
     @property
     def reading(self) -> str | None:
-        """How drafts are read on a GPU, in a sentence; None elsewhere."""
-        if self.device.type != "cuda":
-            return None
-        eager = self.eager if self.fixed is None else self.fixed.eager
-        return f"passes run kernel by kernel, since {eager}" if eager else "passes replay CUDA graphs of a few shapes"
+        """How drafts are read, in a sentence, on a GPU and where the model is compiled; None elsewhere."""
+        said = []
+        if self.device.type == "cuda":
+            eager = self.eager if self.fixed is None else self.fixed.eager
+            said += [
+                f"passes run kernel by kernel, since {eager}" if eager else "passes replay CUDA graphs of a few shapes"
+            ]
+        if is_compiled(self.model):
+            said += ["the decoder is run directly, without what torch.compile made of the model around it"]
+        return "; ".join(said) or None
 
     @property
     def switch(self) -> int | None:

@@ -75,6 +75,12 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
         )
 
 
+def is_compiled(model: Any) -> bool:
+    """Whether torch.compile replaced what calls the model, or its `forward` or `generate`."""
+    code = [vars(model).get(name) for name in ("forward", "generate")]
+    return model._compiled_call_impl is not None or any(hasattr(one, "_torchdynamo_orig_callable") for one in code)
+
+
 def rounds_by_pass(model: Any) -> str | None:
     """Why no model reads tokens together as one by one whose layers scale what they read by all tokens of a pass, or
     choose by them what they round (LLM.int8).

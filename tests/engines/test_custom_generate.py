@@ -3,6 +3,7 @@
 import functools
 import inspect
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -167,12 +168,14 @@ def close(got, expected, atol=1e-4):
     torch.testing.assert_close(got.masked_fill(infinite, 0), expected.masked_fill(infinite, 0), atol=atol, rtol=0)
 
 
+@pytest.mark.parametrize("kept", ["dynamic", "static"])
 @pytest.mark.parametrize("name", ["plain", "end tokens", "criterion, no end token"])
 @pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_a_dict_with_scores_logits_and_cache(family, name):
+def test_a_dict_with_scores_logits_and_cache(family, name, kept):
     inputs = ragged(*RAGGED)
     shown = dict(return_dict_in_generate=True, output_scores=True, output_logits=True)
     wanted = dict(repetition_penalty=1.3, max_new_tokens=15, do_sample=False, pad_token_id=0, **shown)
+    wanted["cache_implementation"] = kept
     expected, got, _ = both(tiny_transformers.shared(family), inputs, **wanted, **ARGUMENTS[name])
     assert type(got) is type(expected) and got.keys() == expected.keys()
     assert got.sequences.tolist() == expected.sequences.tolist()
@@ -183,7 +186,8 @@ def test_a_dict_with_scores_logits_and_cache(family, name):
     text = torch.nn.functional.pad(inputs["attention_mask"], (0, got.sequences.shape[1] - 10), value=1).bool()
     for mine, theirs in zip(getattr(got, CACHE).layers, getattr(expected, CACHE).layers):
         assert type(mine) is type(theirs) and mine.get_seq_length() == theirs.get_seq_length() == text.shape[1]
-        seen = text[:, -theirs.keys.shape[2] :, None]
+        slots = theirs.keys.shape[2]
+        seen = torch.nn.functional.pad(text, (0, max(0, slots - text.shape[1])))[:, -slots:, None]
         for states, others in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
             assert not states.is_inference()
             close(states.transpose(1, 2).flatten(2) * seen, others.transpose(1, 2).flatten(2) * seen)
@@ -194,6 +198,26 @@ def test_a_dict_with_scores_logits_and_cache(family, name):
 def test_a_chat_continues_from_its_cache(family, batch):
     model = tiny_transformers.shared(family)
     assert_a_chat_continues(model, ragged(*batch), lambda *known: Drafting(Prophet(texts_of(*known))))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_chat_continues_from_its_static_cache(family):
+    model = tiny_transformers.shared(family)
+    new_cache = functools.partial(transformers.StaticCache, config=model.config, max_cache_len=48)
+    drafting = lambda *known: Drafting(Prophet(texts_of(*known)))  # noqa: E731
+    assert_a_chat_continues(model, ragged(6, 3, 9), drafting, new_cache=new_cache)
+
+
+@pytest.mark.slow  # compiling takes half a minute
+def test_a_compiled_generate_is_taken_with_its_streamer():
+    model, inputs = tiny_transformers.build("llama"), ragged(6)
+    expected, put = model.generate(**inputs, **PLAIN, max_new_tokens=9), []
+    streamer = SimpleNamespace(put=lambda ids: put.extend(ids.flatten().tolist()), end=lambda: put.append("end"))
+    model.generate = torch.compile(model.generate, backend="eager")
+    drafting = Drafting(Prophet(texts_of(inputs, expected)))
+    call = dict(**inputs, **PLAIN, max_new_tokens=9, custom_generate=drafting, streamer=streamer)
+    assert model.generate(**call).tolist() == expected.tolist()
+    assert put == [*expected[0].tolist(), "end"] and "torch.compile" in str(drafting.summary())
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
@@ -328,19 +352,20 @@ REFUSED = {
     "assistant": (dict(assistant_model=lambda: tiny_transformers.shared("llama-tied")), "assistant_model"),
     "DoLa": (dict(dola_layers="low"), "dola_layers"),
     "several processes": (dict(synced_gpus=True), "synced_gpus"),
-    "static cache by name": (dict(cache_implementation="static"), "cache_implementation", "'static'"),
+    "offloaded cache": (dict(cache_implementation="offloaded"), "cache_implementation", "'offloaded'"),
+    "offloaded static cache": (dict(cache_implementation="offloaded_static"), "cache_implementation", "'static'"),
     "prefill in chunks": (dict(prefill_chunk_size=4), "prefill_chunk_size", "4"),
     "attentions": (dict(output_attentions=True, return_dict_in_generate=True), "output_attentions"),
     "hidden states": (dict(output_hidden_states=True, return_dict_in_generate=True), "output_hidden_states"),
     "positions": (dict(position_ids=lambda: torch.arange(6)[None] + 1), "position_ids"),
-    "static cache": ({CACHE: lambda: static_cache()}, "DynamicCache", "StaticCache"),
+    "short static cache": ({CACHE: lambda: static_cache()}, "9 tokens", "max_cache_len 8"),
     "padding on the right": (dict(attention_mask=torch.tensor([[1, 1, 1, 1, 1, 0]])), "row 0", "padding_side = 'left'"),
     "a hole in the mask": (dict(attention_mask=torch.tensor([[0, 1, 0, 1, 1, 1]])), "row 0", "padding_side = 'left'"),
 }
 
 
 def static_cache():
-    return transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=30)
+    return transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=8)
 
 
 def generated(family="llama", **arguments):

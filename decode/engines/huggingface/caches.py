@@ -1,4 +1,4 @@
-"""Reads and fills transformers' `DynamicCache`, so that a chat can continue from the cache of an earlier turn."""
+"""Reads and fills transformers' caches, so that a chat can continue from the cache of an earlier turn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache, StaticCache
 from transformers.cache_utils import (
     DynamicLayer,
     DynamicSlidingWindowLayer,
     LinearAttentionAndFullAttentionLayer,
     LinearAttentionLayer,
+    StaticLayer,
+    StaticSlidingWindowLayer,
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -23,6 +25,7 @@ from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block, FixedShapes
 
 _WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
+_TAKEN = (DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer)
 
 
 def continues_states(cache: Any) -> bool:
@@ -32,23 +35,28 @@ def continues_states(cache: Any) -> bool:
     return keeps_all and any(isinstance(layer, DynamicLayer) for layer in layers)
 
 
-def checked_cache(cache: Any, rows: int, *, states: bool = False) -> int:
-    """Returns how many tokens a cache holds, padding included; ValueError unless it is a DynamicCache that keeps all
-    tokens in every layer. states: whether layers may have recurrent states.
+def checked_cache(cache: Any, rows: int, most: int, *, states: bool = False) -> int:
+    """Returns how many tokens a cache holds, padding included; ValueError unless it is a DynamicCache or a StaticCache
+    that keeps all tokens in every layer, and has room for `most`. states: whether layers may have recurrent states.
     """
     remedy = f"give a transformers.DynamicCache(), or leave {CACHE} out"
-    if type(cache) is not DynamicCache or cache.offloading:
+    if type(cache) not in (DynamicCache, StaticCache) or cache.offloading:
         got = "one that offloads" if getattr(cache, "offloading", False) else type(cache).__name__
-        raise ValueError(f"{CACHE}: expected a DynamicCache without offloading, got {got}; {remedy}")
+        raise ValueError(f"{CACHE}: expected a DynamicCache or a StaticCache without offloading, got {got}; {remedy}")
     layers: list[Any] = cache.layers
     for layer in layers:
-        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, *(_WITH_STATES if states else ())):
+        if type(layer) not in (*_TAKEN, *(_WITH_STATES if states else ())):
             raise ValueError(
                 f"{CACHE}: expected layers of keys and values only, got a {type(layer).__name__}; {remedy}"
             )
-    held = cache.get_seq_length()
+        if type(layer) is StaticLayer and layer.max_cache_len < most:
+            raise ValueError(
+                f"{CACHE}: expected room for {most} tokens of prompt and text, got max_cache_len "
+                f"{layer.max_cache_len}; make it longer, or give a smaller max_new_tokens"
+            )
+    held = held_by(cache)
     for layer in _attending(cache):
-        if held and (layer.keys is None or layer.keys.shape[-2] != held):
+        if held and (layer.keys is None or min(int(layer.get_seq_length()), layer.keys.shape[-2]) != held):
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
             raise ValueError(
                 f"{CACHE}: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; "
@@ -61,15 +69,20 @@ def checked_cache(cache: Any, rows: int, *, states: bool = False) -> int:
     return held
 
 
-class RememberingTarget:
-    """A causal language model whose cache starts with the contents of a DynamicCache and outlives decoding.
+def held_by(cache: Cache) -> int:
+    """How many tokens a cache holds, padding included."""
+    return int(cache.get_seq_length())
 
-    past: the DynamicCache, None if there is none; pads: number of padding slots in each of its rows.
+
+class RememberingTarget:
+    """A causal language model whose cache starts with the contents of one of transformers and outlives decoding.
+
+    past: that cache, None if there is none; pads: number of padding slots in each of its rows.
     """
 
     reads_back = True
 
-    def __init__(self, target: CausalLMTarget, past: DynamicCache | None, pads: Sequence[int]):
+    def __init__(self, target: CausalLMTarget, past: Cache | None, pads: Sequence[int]):
         self.target, self.past, self.pads = target, past, pads
         self.vocab_size, self.context, self.trees = target.vocab_size, target.context, target.trees
 
@@ -89,7 +102,7 @@ class RememberingTarget:
         self._requests = list(range(len(prompts)))  # of the cache's rows
         self._ended: dict[int, SlotCache] = {}
         self._cache.selecting = self._select
-        if self.past is not None and self.past.get_seq_length():
+        if self.past is not None and held_by(self.past):
             _restore(self._cache, self.past, self.pads)
         return self._cache, firsts
 
@@ -134,13 +147,13 @@ class RememberingTarget:
         return hidden[0]
 
 
-def fill_cache(cache: DynamicCache, rows: Sequence[SlotCache], ends: Sequence[int], pads: Sequence[int]) -> None:
+def fill_cache(cache: Cache, rows: Sequence[SlotCache], ends: Sequence[int], pads: Sequence[int]) -> None:
     """Appends to `cache` the first ends[b] tokens of `rows` that it does not hold yet, and the states after them. Row b
     is left-padded by pads[b] slots, so that all have the same length.
     """
     states = [row for row in rows if isinstance(row, KeptStates)]
     stores = states[0].places if states else {layer: layer for layer in range(len(rows[0].keys))}
-    held = cache.get_seq_length()
+    held = held_by(cache)
     for layer, store in stores.items():
         keys, values = (
             torch.cat([_padded(of[store][:, :, :end], pad)[:, :, held:] for of, end, pad in zip(every, ends, pads)])
@@ -153,14 +166,15 @@ def fill_cache(cache: DynamicCache, rows: Sequence[SlotCache], ends: Sequence[in
             put_state(layers[layer], state)
 
 
-def _restore(cache: SlotCache, past: DynamicCache, pads: Sequence[int]) -> None:
+def _restore(cache: SlotCache, past: Cache, pads: Sequence[int]) -> None:
     """Fills a new cache with what `past` holds."""
-    held, attending = past.get_seq_length(), _attending(past)
+    held, attending = held_by(past), _attending(past)
     device = attending[0].keys.device
     ids = torch.zeros(cache.rows, held, dtype=torch.int64, device=device)
     cache.begin(Block.chain(ids, torch.zeros(cache.rows, dtype=torch.int64, device=device), held))
     for number, layer in enumerate(attending):
-        cache.update(number, _unpadded(layer.keys, pads), _unpadded(layer.values, pads))
+        keys, values = (_unpadded(of[:, :, :held], pads) for of in (layer.keys, layer.values))
+        cache.update(number, keys, values)
     cache.held = [max(0, held - pad) for pad in pads]
     if isinstance(cache, KeptStates):
         layers: list[Any] = past.layers
@@ -168,8 +182,8 @@ def _restore(cache: SlotCache, past: DynamicCache, pads: Sequence[int]) -> None:
         cache.start_from({place: layers[place] for place in cache.layers}, cache.held)
 
 
-def _attending(cache: DynamicCache) -> list[Any]:
-    return [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
+def _attending(cache: Cache) -> list[Any]:
+    return [layer for layer in cache.layers if isinstance(layer, (DynamicLayer, StaticLayer))]
 
 
 def _unpadded(states: Tensor, pads: Sequence[int]) -> Tensor:

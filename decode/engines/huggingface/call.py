@@ -14,15 +14,16 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DynamicCache, GenerationMixin
+from transformers import Cache, GenerationMixin
 from transformers.generation import GenerationMode
+from transformers.generation.configuration_utils import ALL_STATIC_CACHE_IMPLEMENTATIONS as STATIC
 
 from rescore.decode.engines.huggingface.caches import checked_cache, continues_states
 from rescore.decode.models.model_check import attends, is_recurrent
@@ -75,7 +76,7 @@ class GenerateCall:
     spare: int
     ends: tuple[int, ...]
     sampled: bool
-    cache: DynamicCache | None
+    cache: Cache | None
     scores: bool
     logits: bool
     wrapped: bool
@@ -95,12 +96,13 @@ class GenerateCall:
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)
         wrapped = bool(config.return_dict_in_generate)
-        cache = _cache(model, ids, kwargs, config, wrapped)
         limit = criteria.max_length if criteria.max_length is not None else config.max_length
+        most = max(1, limit - ids.shape[1])  # generate decodes a token before it checks the length
+        cache = _cache(model, ids, kwargs, config, wrapped, most)
         return cls(
             ids=ids,
             pads=_pads(model, ids, kwargs),
-            most=max(1, limit - ids.shape[1]),  # generate decodes a token before it checks the length
+            most=most,
             processors=list(processors),
             criteria=list(criteria),
             fill=_fill(criteria, config),
@@ -145,10 +147,11 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
             f"{_HERE}: expected one process, got synced_gpus, under which all processes must make the same number of "
             "passes; leave it out"
         )
-    if config.cache_implementation not in (None, "dynamic"):
+    wanted = config.cache_implementation or "dynamic"
+    if wanted != "dynamic" and wanted not in STATIC or "offloaded" in wanted:
         raise ValueError(
-            f"{_HERE}: expected cache_implementation None or 'dynamic', got {config.cache_implementation!r}, "
-            "from which rejected drafts cannot be removed; leave it out"
+            f"{_HERE}: expected cache_implementation None, 'dynamic' or 'static', got {wanted!r}, whose "
+            "keys and values are quantised or offloaded; leave it out"
         )
     if config.prefill_chunk_size is not None:
         raise ValueError(
@@ -230,15 +233,18 @@ def _fill(criteria: Any, config: Any) -> int | None:
     return int(config._pad_token_tensor)
 
 
-def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
-    """Returns the cache to fill: the user's own, or the one that `generate` made if the result is to include it."""
+def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool, most: int) -> Cache | None:
+    """Returns the cache to fill: the user's own, or the one that `generate` made if the result is to include it.
+
+    most: new tokens
+    """
     cache = kwargs.get(CACHE)
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
     states = is_recurrent(model.config)
     if states and not continues_states(cache):
         return cache  # the model's own loop continues and fills it: `why_undrafted`
-    held = checked_cache(cache, len(ids), states=states)
+    held = checked_cache(cache, len(ids), ids.shape[1] + most - 1, states=states)  # the last token is not read
     mask = kwargs.get("attention_mask")
     whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
     if held and (held >= ids.shape[1] or whole != ids.shape[1]):
@@ -251,13 +257,18 @@ def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrap
 
 def dropped_arguments(custom: object) -> dict[str, Any]:
     """Returns the DROPPED arguments given to the `generate` call that runs `custom`; empty outside `generate`."""
-    code = inspect.unwrap(GenerationMixin.generate).__code__
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is code and frame.f_locals.get("custom_generate") is custom:
-            return {name: frame.f_locals[name] for name in DROPPED if frame.f_locals.get(name) is not None}
-        frame = frame.f_back
-    return {}
+    frame = _frame_of(inspect.unwrap(GenerationMixin.generate).__code__)
+    if frame is None or frame.f_locals.get("custom_generate") is not custom:
+        return {}
+    return {name: frame.f_locals[name] for name in DROPPED if frame.f_locals.get(name) is not None}
+
+
+def _frame_of(code: CodeType) -> FrameType | None:
+    """The innermost frame of a function, which torch.compile may have rewritten."""
+    frame = sys._getframe(2)
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != (code.co_filename, code.co_name):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame
 
 
 class GivesBackTokenizer:
@@ -269,11 +280,8 @@ class GivesBackTokenizer:
     def __get__(self, custom: Any, kind: type) -> inspect.Signature:
         if custom is None:
             raise AttributeError("__signature__")  # the class has its own
-        code = GenerationMixin._extract_generation_mode_kwargs.__code__
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not code:
-            frame = frame.f_back
-        if frame is not None and frame.f_locals.get("custom_generate") is custom:
-            taken = frame.f_locals["generation_mode_kwargs"]
+        frame = _frame_of(GenerationMixin._extract_generation_mode_kwargs.__code__)
+        taken = frame.f_locals.get("generation_mode_kwargs") if frame is not None else None
+        if frame is not None and taken and frame.f_locals.get("custom_generate") is custom:
             frame.f_locals["kwargs"].update({name: taken[name] for name in TAKEN if name in taken})
         return inspect.signature(type(custom).__call__.__get__(custom))

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicSlidingWindowLayer, StaticSlidingWindowLayer
 
 from rescore.decode.draft.drafter import Drafter, DrafterSession
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache
+from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache, held_by
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.endings import Endings
 from rescore.decode.engines.huggingface.outputs import Steps
@@ -105,7 +105,7 @@ def why_undrafted(
         return f"{CACHE} keeps {window} tokens (sliding_window), which the family does not expect"
     parts = stretches(call, target)
     spans = call.cache is not None or call.scores or call.logits or (every_state and parts[-1].kept)
-    held = 0 if call.cache is None else call.cache.get_seq_length()
+    held = 0 if call.cache is None else held_by(call.cache)
     if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target):
         return "longrope switches its angles within the text, and a cache, scores or heads span the switch"
     return None
@@ -127,6 +127,7 @@ def _window_left_over(target: CausalLMTarget, given: Mapping[str, Any]) -> int |
     """The window of the cache that `generate` made from a field that the family does not use."""
     layers = getattr(given.get(CACHE), "layers", ())
     windows = [layer.sliding_window for layer in layers if type(layer) is DynamicSlidingWindowLayer]
+    windows += [layer.max_cache_len for layer in layers if type(layer) is StaticSlidingWindowLayer]
     return min(windows) if windows and not target.slides else None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -143,6 +144,7 @@ class Drafting:
 
     __signature__ = GivesBackTokenizer()
 
+    @torch.compiler.disable  # where `generate` is compiled
     def __call__(
         self,
         model: Any,
