@@ -336,7 +336,7 @@ class _Call:
         """The target's own tokens [B, 1 + n], on a GPU, copied at once. On a CPU only those of nodes on the accepted
         path are evaluated: few if drafts are bad.
         """
-        if logits.device.type == "cpu" or all(one.shaping.reads_text for one in active):
+        if logits.device.type == "cpu" or all(one.shaping.reads_text and not one.permits for one in active):
             return None
         if not self.options.shaping.sampling:
             return best_tokens(logits)
@@ -369,6 +369,7 @@ class _Call:
                     shaping=one.shaping,
                     seeds=one.seeds[len(one.tokens) :],
                     random=one.random,
+                    permits=one.permits,
                 )
             )
             for row, (one, draft) in enumerate(zip(active, drafts))

@@ -215,6 +215,7 @@ class ActiveRequest:
         self.stopping = stopping.with_criterion(request.criterion)
         self.state: State | None = None  # of the structure, after the history
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
+        self._bounded_alone = request.structure is not None and not self.shaping.processors
         self._begun = isinstance(request.structure, Continued) and len(request.structure.tokens) > 0
         if request.structure is not None:
             if not self.stopping.tokens:
@@ -278,6 +279,21 @@ class ActiveRequest:
     def switches(self) -> bool:
         """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
         return self.switch is not None and self._length == self.switch + 1 > self._start
+
+    @property
+    def permits(self) -> Callable[[Sequence[int], int], bool] | None:
+        """As in `ScoredDraft`: of a structure alone, in greedy decoding."""
+        shaping = self.shaping
+        alone = self._bounded_alone and shaping.sampling is None and shaping.repetition_penalty == 1.0
+        return self._permits if alone else None
+
+    def _permits(self, drafted: Sequence[int], token: int) -> bool:
+        assert self.state is not None
+        try:
+            state = self.state.after(drafted)
+        except ValueError:  # not a text of the structure: nothing is left out
+            return True
+        return state.ended or state.allows(token)
 
     def _bounded(self, processors: Sequence[Processor], ids: Tensor, scores: Tensor) -> Tensor:
         """Scores after processors, without the tokens that the structure does not allow after the history and some

@@ -61,6 +61,7 @@ class ScoredDraft:
              on demand
     seeds    uint64, one for each token that the text may still have; empty for greedy decoding
     random   the request's own generator, for rules that need more than one number per position
+    permits  where all that processors do is to leave out tokens: whether one may follow after drafted ones
     """
 
     draft: Draft
@@ -70,6 +71,7 @@ class ScoredDraft:
     shaping: Shaping
     seeds: NDArray[np.uint64]
     random: np.random.Generator
+    permits: Callable[[Sequence[int], int], bool] | None = None
 
     def scores(self, nodes: Sequence[int]) -> Tensor:
         """Logits [m, V] after nodes, with penalty and processors applied."""
@@ -87,6 +89,11 @@ class ScoredDraft:
 
     def best_token(self, node: int) -> int:
         """The target's most probable token after a node; ValueError if its logits are invalid."""
+        if self.permits is not None:  # the greatest logit, if its token may follow, is that of those that may
+            row = 1 + node
+            token = int(best_tokens(self.logits[[row]])[0] if self.chosen is None else self.chosen[row])
+            if token != INVALID and self.permits(self.draft.tree.tokens[self.draft.tree.path_to(node)].tolist(), token):
+                return token
         return self._token(node, lambda: int(best_tokens(self.scores([node]))[0]))
 
     def drawn_token(self, node: int, uniform: float) -> int:

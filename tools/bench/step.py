@@ -47,7 +47,6 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
 
 UNLIKELY = -50.0  # logit
-NEVER = 1  # a token that no text has
 PARTS = {
     "search": [(calibration, "propose_trees")],
     "reading": [(TreeSession, "read")],
@@ -171,10 +170,11 @@ class Setting:
         sums, steps = dict.fromkeys([*PARTS, "rest", "step"], 0.0), 0
         for block in dump.blocks():
             for first in range(0, block.sequences - requests + 1, requests):
-                steps += self._run(block.part(first, first + requests), lm, nodes, sums)
+                part = block.part(first, first + requests)
+                steps += self._run(part, lm, nodes, sums, dump.header.end_of_text)
         return {part: 1e6 * seconds / steps for part, seconds in sums.items()}
 
-    def _run(self, block: DumpBlock, lm: NGram, nodes: int, sums: dict[str, float]) -> int:
+    def _run(self, block: DumpBlock, lm: NGram, nodes: int, sums: dict[str, float], end: int) -> int:
         target = RecordedTarget(block, lm.vocab_size)
         lattice = RecordedHeads(block) if self.heads else None
         drafter = BlendedDrafter(target, lm, lattice=lattice, nodes=nodes)
@@ -183,7 +183,7 @@ class Setting:
         options = Options(
             shaping=Shaping(sampling=self.sampling),
             structure=self.structure,
-            stopping=Stopping(tokens=frozenset([NEVER])) if self.structure else Stopping(),
+            stopping=Stopping(tokens=frozenset([end])) if self.structure else Stopping(),
         )
         written, steps, last = [[text[:m]] for text, m in zip(texts, lengths)], -2, len(texts)
         with timed() as seconds:
