@@ -177,11 +177,6 @@ def _check_arrays(ids: Any, cost: Any) -> None:
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
             got = getattr(array, "dtype", type(array).__name__)
             raise TypeError(f"{name}: expected a numpy array of {np.dtype(dtype)}, got {got}; from_topk converts")
-    check_shapes(ids, cost)
-
-
-def check_shapes(ids: Any, cost: Any) -> None:
-    """ValueError unless arrays or tensors have the shape of lattices within the limits."""
     if ids.ndim not in (2, 3):
         raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(ids.shape)}")
     if cost.shape != ids.shape:

@@ -57,7 +57,7 @@ class TreeLayout:
         chains = all(tree.is_chain for tree in trees)
         block = Block(
             ids=torch.from_numpy(ids),
-            start=torch.tensor(starts),
+            start=torch.from_numpy(np.array(starts)),
             depths=torch.from_numpy(depths),
             ancestors=None if chains else torch.from_numpy(seen),
             end=max(starts) + width,

@@ -114,10 +114,6 @@ class DraftVocabulary:
     ids: Tensor
     size: int
 
-    def tokens(self, columns: Tensor) -> Tensor:
-        """Token ids int32 [...] of columns of the logits, integers [...]; both may be on a device."""
-        return self.ids[columns.long()]
-
 
 class HeadsSession(Protocol):
     """Heads, opened for the requests of one call."""

@@ -59,24 +59,10 @@ nb::tuple top_predictions(const std::vector<In<T, 2>>& logits, int k, int thread
   return nb::make_tuple(ids.array, p.array);
 }
 
-// Columns [n] of a token tree; parents precede their children, -1 is the root token.
-struct TreeColumns {
-  In<int32_t, 1> tokens, parents, depths;
-
-  size_t size() const { return tokens.shape(0); }
-
-  void check(size_t width) const {
-    expect_size("parents", parents.shape(0), size());
-    expect_size("depths", depths.shape(0), size());
-    expect_range("nodes", size(), 0, static_cast<int64_t>(width) - 1);
-    for (size_t node = 0; node < size(); ++node)
-      expect_range("parents", parents.data()[node], -1, static_cast<int64_t>(node) - 1);
-  }
-};
-
 using Trees = std::vector<std::tuple<In<int32_t, 1>, In<int32_t, 1>, In<int32_t, 1>>>;
 
-// ids and depths int64 [B, L] and what each sees, bool [B, L, L]: the root tokens, column 0, and their trees.
+// ids and depths int64 [B, L] and what each sees, bool [B, L, L]: the root tokens, column 0, and their trees (tokens,
+// parents and depths [n]; parents precede their children, -1 is the root token).
 nb::tuple lay_trees(const Trees& trees, const std::vector<int64_t>& roots, size_t width) {
   const size_t batch = trees.size();
   expect_size("roots", roots.size(), batch);
@@ -86,15 +72,21 @@ nb::tuple lay_trees(const Trees& trees, const std::vector<int64_t>& roots, size_
   std::fill_n(depths.data, batch * width, 0);
   std::fill_n(seen.data, batch * width * width, false);
   for (size_t b = 0; b < batch; ++b) {
-    const auto& [tokens, parents, of_depths] = trees[b];
-    const TreeColumns tree{tokens, parents, of_depths};
-    tree.check(width);
+    const auto& [tokens, parents, of_nodes] = trees[b];
+    const size_t size = tokens.shape(0);
+    expect_size("parents", parents.shape(0), size);
+    expect_size("depths", of_nodes.shape(0), size);
+    expect_range("nodes", size, 0, static_cast<int64_t>(width) - 1);
     ids.data[b * width] = roots[b];
-    std::copy_n(tokens.data(), tree.size(), ids.data + b * width + 1);
-    std::copy_n(of_depths.data(), tree.size(), depths.data + b * width + 1);
+    std::copy_n(tokens.data(), size, ids.data + b * width + 1);
+    std::copy_n(of_nodes.data(), size, depths.data + b * width + 1);
     bool* rows = seen.data + b * width * width;
     for (size_t i = 0; i < width; ++i) {
-      if (0 < i && i <= tree.size()) std::copy_n(rows + (1 + parents.data()[i - 1]) * width, i, rows + i * width);
+      if (0 < i && i <= size) {
+        const int32_t parent = parents.data()[i - 1];
+        expect_range("parents", parent, -1, static_cast<int64_t>(i) - 2);
+        std::copy_n(rows + (1 + parent) * width, i, rows + i * width);
+      }
       rows[i * width + i] = true;
     }
   }

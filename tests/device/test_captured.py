@@ -1,5 +1,6 @@
 """Passes captured as CUDA graphs are the passes that are computed, and the texts those of the model."""
 
+import copy
 import threading
 
 import numpy as np
@@ -17,6 +18,8 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.target import Block
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 
 PROMPTS = [np.array([5, 3, 8, 1, 30, 2]), np.array([7, 7, 1]), np.array([11])]
@@ -38,8 +41,8 @@ def target_of(name: str, dtype=torch.float32) -> CausalLMTarget:
     return target
 
 
-def texts(target, drafter, count: int = 24) -> list[list[int]]:
-    return [one.tokens.tolist() for one in generate(target, PROMPTS, drafter, Options(max_tokens=count))]
+def texts(target, drafter, count: int = 24, **options) -> list[list[int]]:
+    return [one.tokens.tolist() for one in generate(target, PROMPTS, drafter, Options(max_tokens=count, **options))]
 
 
 def of_generate(target, count: int = 24) -> list[list[int]]:
@@ -60,6 +63,15 @@ def test_texts_are_those_of_generate(name):
             assert texts(target, BlendedDrafter(target, None, nodes=nodes)) == expected
     assert texts(target, None) == expected
     assert target.fixed.eager is None or name in EXPERTS, target.fixed.eager
+
+
+@pytest.mark.parametrize("kept", [{}, {"top_k": 5, "top_p": 0.9}, {"top_p": 0.8, "min_p": 0.05}], ids=str)
+def test_tokens_that_a_graph_draws_are_those_drawn_on_the_cpu(kept):
+    target, shaping = target_of("llama"), Shaping(sampling=Sampling(temperature=0.7, seed=4, **kept))
+    expected = texts(CausalLMTarget(copy.deepcopy(target.model).cpu()), None, shaping=shaping)
+    for nodes in (3, 16):
+        for _ in range(3):  # eager, captured, replayed
+            assert texts(target, BlendedDrafter(target, None, nodes=nodes), shaping=shaping) == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

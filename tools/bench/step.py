@@ -78,7 +78,6 @@ class RecordedTarget:
     """
 
     context, trees, reads_back, device = None, True, False, torch.device("cpu")
-    sizes = (0, 16, 64)
 
     def __init__(self, block: DumpBlock, vocab_size: int):
         self.vocab_size, self.seconds = vocab_size, 0.0
@@ -95,12 +94,6 @@ class RecordedTarget:
 
     def open(self, prompts: Any, copies: int, length: int) -> tuple[RecordedCache, list[NDArray[np.int64]]]:
         return RecordedCache(len(prompts)), list(prompts)
-
-    def rows(self, rows: int) -> int:
-        return rows
-
-    def nodes(self, nodes: int) -> int:
-        return nodes
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits = torch.full((*hidden.shape[:-1], self.vocab_size), UNLIKELY)
@@ -165,11 +158,11 @@ class Setting:
     structure: Any = None
     sampling: Sampling | None = None
 
-    def run(self, dump: Dump, lm: NGram, nodes: int, requests: int) -> dict[str, float]:
-        """Microseconds a step, by part; of all blocks of the dump."""
+    def run(self, dump: Dump, lm: NGram, nodes: int, requests: int, limit: int) -> dict[str, float]:
+        """Microseconds a step, by part; of the first `limit` texts of every task."""
         sums, steps = dict.fromkeys([*PARTS, "rest", "step"], 0.0), 0
         for block in dump.blocks():
-            for first in range(0, block.sequences - requests + 1, requests):
+            for first in range(0, min(limit, block.sequences) - requests + 1, requests):
                 part = block.part(first, first + requests)
                 steps += self._run(part, lm, nodes, sums, dump.header.end_of_text)
         return {part: 1e6 * seconds / steps for part, seconds in sums.items()}
@@ -211,6 +204,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", default="data/demo", metavar="DIR", help="of the structure (default: data/demo)")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 64], metavar="N")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 8], metavar="B")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="texts of every task (default: 20)")
     parser.add_argument("--rounds", type=int, default=5, metavar="R")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -227,7 +221,7 @@ def main() -> None:
     for setting in settings:
         for nodes in args.nodes:
             for requests in args.requests:
-                rounds = [setting.run(dump, lm, nodes, requests) for _ in range(args.rounds)]
+                rounds = [setting.run(dump, lm, nodes, requests, args.limit) for _ in range(args.rounds)]
                 values = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
                 show_row(
                     f"{setting.name}, {nodes}, {requests}", (round(values[part]) for part in ("step", *PARTS, "rest"))

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer, StaticSlidingWindowLayer
 
-from rescore.decode.draft.drafter import Drafter, DrafterSession
+from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache, held_by
 from rescore.decode.engines.huggingface.call import GenerateCall
@@ -23,7 +23,6 @@ from rescore.decode.engines.huggingface.endings import Endings
 from rescore.decode.engines.huggingface.outputs import Steps
 from rescore.decode.engines.huggingface.row import (
     ROW_BY_ROW,
-    WARPERS,
     CallRow,
     sampling_of,
     why_processed_together,
@@ -36,7 +35,7 @@ from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import Continued, Structure
 
 
@@ -158,8 +157,6 @@ class Decoding:
         self.rule = rule
         self.every_state = every_state
         self.structures, self.predictions, self.memories = structures, predictions, memories
-        if call.sampled and drafter.drawn:
-            drafter = _Warped(drafter, tuple(processor for processor in processors if type(processor) in WARPERS))
         self.drafter = drafter
         self.endings = Endings(call, self.rows)
         self.steps = Steps(call.batch, call.fill, self.endings.end, put)
@@ -244,14 +241,3 @@ class Decoding:
         past = DynamicCache()
         fill_cache(past, rows, held, pads)
         return RememberingTarget(self.target, past, pads)
-
-
-class _Warped:
-    """A drafter whose q is shaped by the same warpers (temperature, top-k, ..) as the target's distribution."""
-
-    def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
-        self.drafter, self.warpers = drafter, warpers
-        self.drawn = drafter.drawn
-
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
-        return self.drafter.open(prompts, shaping.with_processors(self.warpers))

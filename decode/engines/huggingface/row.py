@@ -26,25 +26,15 @@ def _named(module: Any, names: str) -> frozenset[type]:
     return frozenset(getattr(module, name) for name in names.split() if hasattr(module, name))
 
 
-WARPERS = _named(
+ROW_BY_ROW = _named(
     logits_process,
-    "EpsilonLogitsWarper EtaLogitsWarper MinPLogitsWarper TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper "
-    "TopPLogitsWarper TypicalLogitsWarper",
-)
-"""Processors that read scores only."""
-
-ROW_BY_ROW = (
-    WARPERS
-    | _named(
-        logits_process,
-        "ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
-        "InfNanRemoveLogitsProcessor LogitNormalization "
-        "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor NoBadWordsLogitsProcessor "
-        "NoRepeatNGramLogitsProcessor RepetitionPenaltyLogitsProcessor "
-        "SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor SuppressTokensLogitsProcessor",
-    )
-    | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
-)
+    "EpsilonLogitsWarper EtaLogitsWarper ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor "
+    "ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor LogitNormalization MinLengthLogitsProcessor "
+    "MinNewTokensLengthLogitsProcessor MinPLogitsWarper NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor "
+    "RepetitionPenaltyLogitsProcessor SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor "
+    "SuppressTokensLogitsProcessor TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper TopPLogitsWarper "
+    "TypicalLogitsWarper",
+) | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 """Processors and criteria known to treat each row independently, without a memory; they are called with one row."""
 
 _OF_SAMPLING = (
