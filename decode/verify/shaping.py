@@ -97,6 +97,7 @@ def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 NUCLEUS = 1024  # most probable tokens among which the last of top-p is looked for first, instead of sorting V
+ROWS = 64  # that tokens are drawn of at once: a batch's distributions in float64 may be gigabytes
 INVALID, UNDECIDED = -1, -2
 
 
@@ -116,6 +117,12 @@ class Drawing:
         """The tokens int64 [...] at numbers float64 [...] in [0, 1), of logits [..., V]; INVALID where these are NaN,
         +inf or only -inf, UNDECIDED where top-p keeps more than the `NUCLEUS` most probable tokens.
         """
+        import torch
+
+        parts = zip(logits.flatten(0, -2).split(ROWS), uniform.flatten().split(ROWS))
+        return torch.cat([self._drawn(*part) for part in parts]).view(uniform.shape)
+
+    def _drawn(self, logits: Tensor, uniform: Tensor) -> Tensor:
         kept = _Kept.of(logits, self.sampling, NUCLEUS)
         drawn = sample(kept.probabilities, uniform).masked_fill(~kept.decided, UNDECIDED)
         return drawn.masked_fill(~kept.valid, INVALID)

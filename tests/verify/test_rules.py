@@ -270,6 +270,7 @@ def test_the_stream_is_philox():
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucleus, monkeypatch):
     """Also where top-p keeps more tokens than are looked at first; tokens drawn at once are those drawn one by one."""
     monkeypatch.setattr(shaping, "NUCLEUS", nucleus)
+    monkeypatch.setattr(shaping, "ROWS", 4)
     logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
     logits[0, 0] = -torch.inf
     sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p, min_p=min_p)
