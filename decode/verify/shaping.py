@@ -154,8 +154,8 @@ class _Kept(NamedTuple):
             mass, wanted = descending.cumsum(dim=-1), sampling.top_p * probs.sum(dim=-1, keepdim=True)
             before, size = (mass < wanted).sum(dim=-1, keepdim=True), descending.shape[-1]
             least = descending.gather(-1, before.clamp(max=size - 1))
-            # Past the top_k all are as probable as the last of them.
-            further = ((wanted - mass[..., -1:]).clamp(min=0) / descending[..., -1:]).ceil()
+            # Past the top_k all are as probable as the last of them, which is 0 where few logits are finite.
+            further = ((wanted - mass[..., -1:]).clamp(min=0) / descending[..., -1:].clamp(min=1e-300)).ceil()
             dropped = (probs >= least).sum(dim=-1, keepdim=True) - (before + 1).clamp(max=size) - further
             equal = probs == least
             probs.masked_fill_((probs < least) | (equal & (equal.cumsum(dim=-1) <= dropped)), 0.0)

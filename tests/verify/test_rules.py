@@ -265,7 +265,7 @@ def test_the_stream_is_philox():
 
 @pytest.mark.parametrize("nucleus", [2, 1024])
 @pytest.mark.parametrize("min_p", [0.0, 0.3])
-@pytest.mark.parametrize("top_p", [1.0, 0.87, 0.53, 1e-9])
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucleus, monkeypatch):
     """Also where top-p keeps more tokens than are looked at first; tokens drawn at once are those drawn one by one."""
@@ -280,7 +280,7 @@ def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p, min_p, nucle
     drawn = Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).numpy()
     decided = drawn != UNDECIDED
     assert drawn[decided].tolist() == sampling.draw(logits, seeds)[decided].tolist()
-    assert decided.all() != (nucleus == 2 and top_k in (0, 1000) and 0.5 < top_p < 1)
+    assert decided.all() != (nucleus == 2 and top_k in (0, 1000) and 0.5 <= top_p < 1)
     logits[1, 3], logits[2, 0], logits[3] = torch.nan, torch.inf, -torch.inf
     assert Drawing.of(sampling)(logits, torch.from_numpy(uniform(seeds))).tolist()[1:4] == [INVALID] * 3
 
