@@ -222,17 +222,18 @@ class TokenTree:
         """int32 [n], base + depth, where base is the position of the root token."""
         return self.depths + np.int32(base)
 
+    def child(self, node: int, token: int) -> int | None:
+        """The node after `node`, -1 the root token, that has a token; None if there is none."""
+        found = _core.child(self.tokens, self.parents, node, token)
+        return None if found < 0 else found
+
     def accepted(self, truth: NDArray) -> int:
         """Length of the longest prefix of the truth [T] (padding -1) that is a path of the tree."""
-        children = {
-            (parent, token): node
-            for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))
-        }
         node, length = ROOT, 0
         for token in numbers(truth, "truth").tolist():
-            if (node, token) not in children:
+            if (child := self.child(node, token)) is None:
                 break
-            node, length = children[node, token], length + 1
+            node, length = child, length + 1
         return length
 
 

@@ -215,7 +215,7 @@ class ActiveRequest:
         self.stopping = stopping.with_criterion(request.criterion)
         self.state: State | None = None  # of the structure, after the history
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
-        self._bounded_alone = request.structure is not None and not self.shaping.processors
+        self.permits: Callable[[Sequence[int], int], bool] | None = None  # as in `ScoredDraft`
         self._begun = isinstance(request.structure, Continued) and len(request.structure.tokens) > 0
         if request.structure is not None:
             if not self.stopping.tokens:
@@ -223,6 +223,8 @@ class ActiveRequest:
                     f"request {index}: structure: expected stop tokens, with which the text can end, got none"
                 )
             self.state = request.structure.start(target.vocab_size, self.stopping.tokens)
+            if shaping.sampling is None and not self.shaping.reads_text:
+                self.permits = self._permits
             self.shaping = replace(self.shaping, processors=(partial(self._bounded, self.shaping.processors),))
         self.prediction: NDArray[np.int32] | None = None
         if request.prediction is not None:
@@ -279,13 +281,6 @@ class ActiveRequest:
     def switches(self) -> bool:
         """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
         return self.switch is not None and self._length == self.switch + 1 > self._start
-
-    @property
-    def permits(self) -> Callable[[Sequence[int], int], bool] | None:
-        """As in `ScoredDraft`: of a structure alone, in greedy decoding."""
-        shaping = self.shaping
-        alone = self._bounded_alone and shaping.sampling is None and shaping.repetition_penalty == 1.0
-        return self._permits if alone else None
 
     def _permits(self, drafted: Sequence[int], token: int) -> bool:
         assert self.state is not None

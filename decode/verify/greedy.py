@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rescore import _core
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import ids
@@ -21,7 +20,7 @@ def follow(tree: TokenTree, target: Callable[[int], int]) -> Verdict:
     """Follows the target's own tokens down the tree. target(node) is its token after `node`; -1 is the root token."""
     path: list[int] = []
     token = target(ROOT)
-    while (node := _core.child(tree.tokens, tree.parents, path[-1] if path else ROOT, token)) != ROOT:
+    while (node := tree.child(path[-1] if path else ROOT, token)) is not None:
         path.append(node)
         token = target(node)
     return Verdict(accepted=tuple(path), token=token)

@@ -141,7 +141,7 @@ void bind_lattice(nb::module_& m) {
         return target == Acceptor::kNowhere ? -1 : static_cast<int64_t>(target);
       });
   m.def("lay_trees", &lay_trees, "trees"_a, "roots"_a, "width"_a);
-  m.def("child", &child, "tokens"_a.noconvert(), "parents"_a.noconvert(), "parent"_a, "token"_a);
+  m.def("child", &child, "tokens"_a, "parents"_a, "parent"_a, "token"_a);
   m.def("top", &top, "logits"_a.noconvert(), "k"_a);
   m.def("top_predictions", &top_predictions<float>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
   m.def("top_predictions", &top_predictions<uint16_t>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support.drafts import DRAFTS, longest, padded, strings, tree_of
 from support.refusals import refused, refuses
 
+from rescore import _core
 from rescore.lattice.tree import TokenTree, Trees, accepted_by_size
 
 
@@ -115,3 +116,17 @@ def test_no_path_is_worth_more(seed):
     assert chain == (tree.path_to(chain[-1]) if chain else [])
     paths = [tree.path_to(node) for node in range(n)]
     assert worth(chain) == pytest.approx(max([0.0, *(worth(path) for path in paths if len(path) <= most)]))
+
+
+@pytest.mark.parametrize("parents, width", [([-1, 1], 3), ([-1, -2], 3), ([-1, 0], 2), ([-1], 3)])
+def test_columns_that_are_no_tree_are_not_laid(parents, width):
+    columns = [np.array(column, np.int32) for column in ([5, 6], parents, [1, 1])]
+    refuses(ValueError, lambda: _core.lay_trees([tuple(columns)], [4], width), "expected")
+
+
+def test_columns_need_not_be_contiguous():
+    """A drafter may cut them out of a table."""
+    tokens, parents, depths = np.array([[5, -1, 1], [6, 0, 2], [7, -1, 1]], np.int32).T
+    tree = TokenTree(tokens=tokens, parents=parents, depths=depths, logq=np.zeros(3, np.float32))
+    assert tree.accepted(np.array([5, 6, 9])) == 2 and tree.child(-1, 7) == 2 and tree.child(0, 7) is None
+    assert tree.ancestor_mask().tolist() == [[True, False, False], [True, True, False], [False, False, True]]

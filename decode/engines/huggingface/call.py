@@ -265,9 +265,9 @@ def dropped_arguments(custom: object) -> dict[str, Any]:
 
 def _frame_of(code: CodeType) -> FrameType | None:
     """The innermost frame of a function, which torch.compile may have rewritten."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != (code.co_filename, code.co_name):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame
 
 

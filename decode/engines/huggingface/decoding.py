@@ -21,12 +21,7 @@ from rescore.decode.engines.huggingface.caches import RememberingTarget, continu
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.endings import Endings
 from rescore.decode.engines.huggingface.outputs import Steps
-from rescore.decode.engines.huggingface.row import (
-    ROW_BY_ROW,
-    CallRow,
-    sampling_of,
-    why_processed_together,
-)
+from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow, sampling_of, why_processed_together
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget

@@ -27,7 +27,9 @@ class Endings:
     def __init__(self, call: GenerateCall, rows: Sequence[CallRow]):
         self._call, self._rows = call, rows
         self._own = [one for one in call.criteria if type(one) in ROW_BY_ROW and type(one) not in (EOS, LENGTH)]
-        self._ends = {token for one in call.criteria if type(one) is EOS for token in one.eos_token_id.tolist()}
+        self._ends = {
+            token for one in call.criteria if type(one) is EOS for token in one.eos_token_id.flatten().tolist()
+        }
         self._most = min((one.max_length for one in call.criteria if type(one) is LENGTH), default=math.inf)
         self._foreign = [one for one in call.criteria if type(one) not in ROW_BY_ROW]
         self._texts = [np.zeros(0, np.int32) for _ in rows]
