@@ -100,7 +100,7 @@ $(ENGINES)/installed:
 check-engines: $(WHEEL)/built $(ENGINES)/installed
 	$(IN_ENGINES) --force-reinstall --no-deps $(WHEEL)/*.whl
 	$(IN_ENGINES) "$$(ls $(WHEEL)/*.whl)[tokenizers]"
-	OMP_NUM_THREADS=2 OMP_THREAD_LIMIT=2 $(ENGINES)/bin/python -m pytest -q tests/engines
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=2 OMP_THREAD_LIMIT=2 $(ENGINES)/bin/python -m pytest -q tests/engines
 
 check-aarch64: develop
 	tools/check/aarch64.sh
