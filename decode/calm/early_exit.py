@@ -6,6 +6,7 @@ model's own; `calibration` bounds by how much.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ class LayeredModel:
         self.depth = self.gated.depth
         # A new target runs its self-test: with open gates, logits must equal the model's own.
         self.target = type(target)(model, self.gated.decoder)
+        if isinstance(self.target, CausalLMTarget):
+            self.target.widest = sys.maxsize  # gates see a pass as a whole
 
     def logits(self, state: Tensor) -> Tensor:
         """Returns logits [..., V] from states [..., width] of any layer, by the final norm and the output layer."""

@@ -97,19 +97,29 @@ class BitaTarget(CausalLMTarget):
         super().__init__(model)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        at = _drafting_columns(block, cache)
-        wide = with_masks(block, at, self.form, self.reach)
-        embeddings = self.model.get_input_embeddings()(block.ids)
-        masks = self._mask_embeddings.repeat(block.rows, at.shape[1], 1)
-        layers = PromptedLayers(cache, self._prompts)
-        hidden = self._pass(wide, cache, layers, inputs_embeds=torch.cat((embeddings, masks), dim=1))
-        own, ahead = hidden[:, : block.width], hidden[:, block.width :]
-        joined = hidden.new_zeros(*block.ids.shape, (1 + self.form.masks) * self.form.width)
-        joined[..., : self.form.width] = own
-        joined[torch.arange(block.rows, device=at.device)[:, None], at, self.form.width :] = ahead.unflatten(
-            1, (at.shape[1], self.form.masks)
-        ).flatten(2)
+        if cache.keys:
+            return self._with_masks(block, cache)
+        # Only what follows a prompt is drafted, so its last token is read once more, with masks behind it.
+        width, last = self.form.width, block.depths.amax(dim=1, keepdim=True)
+        states = super().read(block, cache)
+        joined = states.new_zeros(*block.ids.shape, (1 + self.form.masks) * width)
+        joined[..., :width] = states
+        root = Block.chain(block.ids.gather(1, last), block.start + last[:, 0], block.end)
+        rows = torch.arange(block.rows, device=last.device)
+        joined[rows, last[:, 0], width:] = self._with_masks(root, cache)[:, 0, width:]
         return joined
+
+    def _with_masks(self, block: Block, cache: SlotCache) -> Tensor:
+        embeddings = self.model.get_input_embeddings()(block.ids)
+        masks = self._mask_embeddings.repeat(block.rows, block.width, 1)
+        hidden = self._pass(
+            with_masks(block, self.form, self.reach),
+            cache,
+            PromptedLayers(cache, self._prompts),
+            embeddings=torch.cat((embeddings, masks), dim=1),
+        )
+        own, ahead = hidden[:, : block.width], hidden[:, block.width :]
+        return torch.cat((own, ahead.reshape(*block.ids.shape, -1)), dim=-1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return super().logits(hidden[..., : self.form.width])
@@ -135,13 +145,6 @@ def with_tokens(folder: str | Path, target: CausalLMTarget) -> tuple[BitaTarget,
     return masked, BitaHeads(masked)
 
 
-def _drafting_columns(block: Block, cache: SlotCache) -> Tensor:
-    """Columns of each row that masks follow, int64 [R, G]: all of them, but only the last of a prompt's first pass."""
-    if not cache.keys:
-        return block.depths.amax(dim=1, keepdim=True)  # a chain, whose padding has the depth of its last token
-    return torch.arange(block.width, device=block.ids.device).expand(block.ids.shape)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BitaBlock(Block):
     """A block whose columns from `first_mask` on are masks. These also attend to `prompts` prompt tokens, in the last
@@ -162,29 +165,29 @@ class BitaBlock(Block):
         return seen
 
 
-def with_masks(block: Block, at: Tensor, form: BitaForm, context: int | None) -> BitaBlock:
-    """Appends a group of masks for each of the columns `at` [R, G] of each row. Group g is in the columns from L + g M
-    on; a mask is one position after the one before it, but never past the model's context.
+def with_masks(block: Block, form: BitaForm, context: int | None) -> BitaBlock:
+    """Appends a group of masks for each column. That of column i is in the columns from L + i M on; a mask is one
+    position after the one before it, but never past the model's context.
     """
-    rows, width, (groups, masks) = block.rows, block.width, (at.shape[1], form.masks)
-    every = width + groups * masks
+    rows, width, masks = block.rows, block.width, form.masks
+    every = width * (1 + masks)
     device = block.ids.device
-    depths = block.depths.gather(1, at)[:, :, None] + torch.arange(1, masks + 1, device=device)
+    depths = block.depths[:, :, None] + torch.arange(1, masks + 1, device=device)
     if context is not None:
         depths = depths.minimum((context - 1 - block.start)[:, None, None])
     text = torch.ones(width, width, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
     text = text if block.ancestors is None else block.ancestors
-    group = torch.arange(groups * masks, device=device)
+    group = torch.arange(width * masks, device=device)
     seen = torch.zeros(rows, every, every, dtype=torch.bool, device=device)
     seen[:, :width, :width] = text
-    seen[:, width:, :width] = text.gather(1, at[..., None].expand(-1, -1, width)).repeat_interleave(masks, dim=1)
+    seen[:, width:, :width] = text.repeat_interleave(masks, dim=1)
     seen[:, width:, width:] = same_group(group, masks)
     return BitaBlock(
-        ids=torch.cat((block.ids, block.ids.new_zeros(rows, groups * masks)), dim=1),
+        ids=torch.cat((block.ids, block.ids.new_zeros(rows, width * masks)), dim=1),
         start=block.start,
         depths=torch.cat((block.depths, depths.flatten(1)), dim=1),
         ancestors=seen,
-        end=block.end + groups * masks + form.prompts,
+        end=block.end + width * masks + form.prompts,
         first_mask=width,
         prompts=form.prompts,
     )

@@ -48,11 +48,9 @@ class Attention(nn.Module):
         # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
         q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if cache is None:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
+        if cache is not None:
             k, v = cache.update(layer, k, v)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -118,7 +116,7 @@ class BlockwiseTransformer(nn.Module):
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         """Last hidden states [R, L, width] of a block after the tokens in the cache; stores the block in the cache."""
         cache.begin(block)
-        return self._states(block.ids, block.positions, block.seen(), cache)
+        return self._states(block.ids, block.positions, None if block.is_causal else block.seen(), cache)
 
     def _states(self, ids: Tensor, positions: Tensor, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
         cos, sin = self.angles(positions)

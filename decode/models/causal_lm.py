@@ -94,6 +94,8 @@ class CausalLMTarget:
     decoder  runs in place of the model's own and must give the same states; None: the model's own
 
     planes  what caches of the model store (`SlotStorage`)
+    causal  whether prompts are read without a mask, as the model's own pass does with sdpa
+    widest  the most tokens of a chain that a pass with masks reads at once
     fixed   on a GPU, reads drafts in passes of fixed shape; None: they are read as they are
     eager   on a GPU, why there is no `fixed`
     """
@@ -101,6 +103,7 @@ class CausalLMTarget:
     trees = True
     reads_back = True
     eager: str | None = None
+    widest = 512
 
     def __init__(self, model: Any, decoder: Any = None):
         check_model(model, encoder_decoder=False)
@@ -124,6 +127,7 @@ class CausalLMTarget:
         self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
         self.planes: dict[Form, int] = {}
         self.fixed: FixedPasses | None = None
+        self.causal = self.config._attn_implementation == "sdpa"
         self._try_out()
         if self.device.type == "cuda":
             self._fix(FixedPasses(self))
@@ -177,25 +181,44 @@ class CausalLMTarget:
         return SlotCache(rows, length, storage=SlotStorage(rows, length, self.planes)), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        return self._pass(block, cache, SlotLayers(cache), input_ids=block.ids)
+        return self._pass(block, cache, SlotLayers(cache))
 
     def _pass(
-        self, block: Block, cache: SlotCache, layers: SlotLayers, *, rows: Tensor | None = None, **tokens: Tensor
+        self,
+        block: Block,
+        cache: SlotCache,
+        layers: SlotLayers,
+        *,
+        rows: Tensor | None = None,
+        embeddings: Tensor | None = None,
     ) -> Tensor:
-        """Last hidden states of a block, its tokens given as ids or as embeddings. rows: as in `SlotCache.begin`."""
+        """Last hidden states of a block. rows: as in `SlotCache.begin`; embeddings: in place of the block's ids."""
         if not isinstance(cache, SlotCache):
             raise TypeError(
                 f"expected the cache from open(), got {type(cache).__name__}; "
                 "caches of transformers cannot be rolled back row by row"
             )
-        if cache.grain > 1:
+        self.begin(block)
+        if block.ancestors is not None or block.width <= self.widest or not self._is_masked(block):
+            return self._read(block, cache, layers, rows, embeddings)
+        return torch.cat([self._read(part, cache, layers, rows) for part in block.parts(self.widest)], dim=1)
+
+    def _read(
+        self,
+        block: Block,
+        cache: SlotCache,
+        layers: SlotLayers,
+        rows: Tensor | None,
+        embeddings: Tensor | None = None,
+    ) -> Tensor:
+        if cache.grain > 1 and not block.is_causal:
             block = replace(block, end=cache.length(block.end))
         cache.begin(block, rows)
-        self.begin(block)
+        self._state.block = block
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
         return self._decoder_for(block)(
-            **tokens,
+            **({"input_ids": block.ids} if embeddings is None else {"inputs_embeds": embeddings}),
             position_ids=positions,
             attention_mask=self.masks(block),
             use_cache=True,
@@ -206,8 +229,8 @@ class CausalLMTarget:
         return self.decoder
 
     def begin(self, block: Block) -> None:
-        """Names the block that the decoder reads next on this thread, for its parts that ask."""
-        self._state.block = block
+        """Names what the decoder reads next on this thread, for its parts that ask."""
+        self._state.block = self._state.whole = block
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits = self._output(hidden)
@@ -215,12 +238,25 @@ class CausalLMTarget:
             logits = _SCALES[name](logits, getattr(self.config, name))
         return logits
 
-    def masks(self, block: Block) -> Tensor | dict[str, Tensor]:
-        """Attention masks: one if all layers are alike, else one per kind of layer."""
+    def masks(self, block: Block) -> Any:
+        """Attention masks, None where tokens see all before them: one if all layers are alike, else one per kind."""
         implementation, dtype = self.config._attn_implementation, self.model.dtype
-        windows = {kind: self.config.sliding_window if kind == SLIDING else None for kind in self._kinds}
-        masks = {kind: attention_mask(block.seen(window), implementation, dtype) for kind, window in windows.items()}
+        masks = {
+            kind: attention_mask(block, implementation, dtype, window) if self._cuts(block, window) else None
+            for kind, window in self._windows.items()
+        }
         return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _is_masked(self, block: Block) -> bool:
+        return self._has_tables or any(self._cuts(block, window) for window in self._windows.values())
+
+    def _cuts(self, block: Block, window: int | None) -> bool:
+        """Whether layers of this window take a mask, and do not see all tokens up to their own as sdpa has it."""
+        return not (self.causal and block.is_causal and (window is None or block.width < window))
+
+    @property
+    def _windows(self) -> dict[str, int | None]:
+        return {kind: self.config.sliding_window if kind == SLIDING else None for kind in self._kinds}
 
     def _attention_kinds(self) -> tuple[str, ...]:
         """Kinds of attention of the layers; ValueError if some layers have other state."""
@@ -229,7 +265,18 @@ class CausalLMTarget:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        """ValueError unless a private copy, with narrow windows, reads a few tokens as the model itself does."""
+        """ValueError unless a private copy, with narrow windows, reads a few tokens as the model itself does, if need be
+        with masks alone: what calls the decoder may make those that it does not.
+        """
+        try:
+            self._try()
+        except ValueError:
+            if not self.causal:
+                raise
+            self.causal = False
+            self._try()
+
+    def _try(self) -> None:
         trial = private_copy(self, window=_PROBE_WINDOW)
         trial.fixed = self.fixed and self.fixed.of(trial)
         with trying_out(self.model):

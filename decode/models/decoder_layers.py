@@ -27,11 +27,13 @@ class PassState(threading.local):
     """What parts of a decoder ask about the pass that this thread makes.
 
     block  what it reads
+    whole  the chains of which that is a part
     long   whether longrope takes its angles of long texts; None: for each row those of its text, which is long if a
            pass reads it from its start to past the switch, or goes on past it. Drafts of a short text may go further
     """
 
     block: Block | None = None
+    whole: Block | None = None
     long: bool | None = None
 
     @property
@@ -60,7 +62,8 @@ class LongRope(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if self.state.long is not None:
             return (self._of_long if self.state.long else self._of_short)(x, position_ids, *args, **kwargs)
-        block = self.state.read
+        block = self.state.whole
+        assert block is not None, "a pass names its block"
         is_long = (torch.where(block.start == 0, block.last, block.start) >= self.switch)[:, None, None]
         cos, sin = self._of_long(x, position_ids, *args, **kwargs)
         short_cos, short_sin = self._of_short(x, position_ids, *args, **kwargs)

@@ -165,7 +165,7 @@ class EncoderDecoderTarget:
         every = slice(None) if rows is None else rows
         return self.decoder(
             input_ids=block.ids,
-            attention_mask=attention_mask(block.seen(), self.decoder.config._attn_implementation, self.model.dtype),
+            attention_mask=attention_mask(block, self.decoder.config._attn_implementation, self.model.dtype),
             encoder_hidden_states=cache.encoded[every],
             encoder_attention_mask=cache.inside[every],
             use_cache=True,

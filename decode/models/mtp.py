@@ -65,8 +65,8 @@ class MtpHeads:
         self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor
     ) -> dict[str, Tensor]:
         window = self.modules.config.sliding_window if self._kinds[layer_idx] == SLIDING else None
-        seen = mtp_cache.block.seen(window)
-        return {"attention_mask": attention_mask(seen, self.modules.config._attn_implementation, inputs_embeds.dtype)}
+        implementation, block = self.modules.config._attn_implementation, mtp_cache.block
+        return {"attention_mask": attention_mask(block, implementation, inputs_embeds.dtype, window)}
 
 
 class BlockLayers(SlotLayers):

@@ -315,7 +315,7 @@ class RecurrentTarget(CausalLMTarget):
         block = Block.chain(ids, torch.tensor(seen, device=self.device), max(seen) + ids.shape[1])
         index = None if rows is None or len(rows) == cache.rows else torch.tensor(rows, device=self.device)
         hybrid = _HybridLayers(cache, layers, max(seen), self.config.num_hidden_layers)
-        return self._pass(block, cache, hybrid, rows=index, input_ids=ids)
+        return self._pass(block, cache, hybrid, rows=index)
 
     def masks(self, block: Block) -> Any:
         if not self._kinds:

@@ -55,14 +55,16 @@ class SlotLayers(Cache):
         return self._start
 
 
-def attention_mask(seen: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """Converts bool [R, 1, L, end] to a term for the scores, 0 or, of unseen slots, the least number of `dtype`; sdpa
-    takes -inf. It would otherwise convert the bools in every layer.
+def attention_mask(block: Block, implementation: str, dtype: torch.dtype, window: int | None = None) -> Tensor:
+    """What a block sees as a term for the scores [R, 1, L, end], 0 or, of unseen slots, the least number of `dtype`;
+    sdpa takes -inf. It would otherwise convert bools in every layer.
 
     transformers does not change masks of four dimensions.
     """
+    seen = block.seen(window)
     unseen = -torch.inf if implementation == "sdpa" else torch.finfo(dtype).min
-    return torch.full(seen.shape, unseen, dtype=dtype, device=seen.device).masked_fill_(seen, 0.0)
+    mask = torch.full(seen.shape, unseen, dtype=dtype, device=seen.device).masked_fill_(seen, 0.0)
+    return mask.expand(block.rows, -1, -1, -1)
 
 
 Form = tuple[torch.device, torch.dtype, int, int]

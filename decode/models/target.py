@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -82,6 +82,8 @@ class Block:
     @property
     def common_start(self) -> int | None:
         """Number of tokens in every row's cache, if known on the host and equal for all rows."""
+        if self.is_causal:
+            return 0
         if self.start.device.type != "cpu":
             return None
         starts = self.start.tolist()
@@ -102,10 +104,31 @@ class Block:
         """Slots of the tokens' keys and values, int64 [R, L]."""
         return self.start[:, None] + torch.arange(self.width, device=self.ids.device)
 
-    def seen(self, window: int | None = None) -> Tensor:
-        """The attention mask, bool [R, 1, L, end]: the slots that each token attends to. A `window` limits them to
-        fewer than so many positions back.
+    @property
+    def is_causal(self) -> bool:
+        """Whether these are chains that begin all texts: each token sees the columns up to its own, and there are no
+        others.
         """
+        return self.ancestors is None and self.end == self.width
+
+    def parts(self, width: int) -> Iterator[Block]:
+        """Chains as blocks of at most `width` columns, one after another."""
+        for first in range(0, self.width, width):
+            columns, rest = slice(first, first + width), max(0, self.width - first - width)
+            yield Block(
+                ids=self.ids[:, columns],
+                start=self.start + first,
+                depths=self.depths[:, columns] - first,
+                ancestors=None,
+                end=self.end - rest,
+            )
+
+    def seen(self, window: int | None = None) -> Tensor:
+        """The attention mask, bool [R, 1, L, end], or [1, 1, L, end] of chains with one start: the slots that each
+        token attends to. A `window` limits them to fewer than so many positions back.
+        """
+        if self.rows > 1 and self.ancestors is None and self.common_start is not None:
+            return Block.chain(self.ids[:1], self.start[:1], self.end).seen(window)
         if window is None and self.ids.device.type == "cpu":
             return torch.from_numpy(self._seen_on_host())
         return self.seen_on_device(window)
@@ -117,7 +140,7 @@ class Block:
         inside = (column >= 0) & (column < self.width)
         seen = (column < 0)[:, None] | (inside[:, None] & self._among_columns(column))
         if window is not None:
-            seen &= self.positions[:, :, None] - self._positions_of_slots(slot, column, inside)[:, None] < window
+            seen &= self._positions_of_slots(slot, column, inside)[:, None] > (self.positions - window)[:, :, None]
         return seen[:, None]
 
     def _seen_on_host(self) -> NDArray[np.bool_]:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from transformers import CONFIG_MAPPING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.generating import PLAIN
-from support.tiny_families import FAMILIES, small_model
+from support.tiny_families import FAMILIES, SIZES, small_model
 from support.writes import writes_to
 
 from rescore.decode.engines.huggingface.drafting import Drafting
@@ -134,6 +135,30 @@ def test_the_page_is_what_was_found():
     if f"transformers {transformers.__version__}," not in " ".join(PAGE.read_text().split()):
         pytest.skip("the page is of another version of transformers")
     assert PAGE.read_text() == page()
+
+
+def _long(family: str) -> dict:
+    """Fields of a model for texts of 2,200 tokens."""
+    fields = {
+        **dict.fromkeys(f"{SIZES[128]} max_target_positions".split(), 4096),
+        "sliding_window": 700,
+        "window_size": 700,
+    }
+    return {name: value for name, value in fields.items() if name in CONFIG_MAPPING[family]().to_dict()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_long_prompts_have_their_text(family):
+    """Read in parts whose borders lie inside windows, alone and with a shorter one."""
+    kind = next((kind for kind in (EQUAL, RECURRENT, UNPADDED) if family in listed()[kind]), None)
+    if kind is None:
+        pytest.skip("refused")
+    model = small_model(family, **_long(family))
+    prompts = torch.randint(5, 99, (2, 2150), generator=torch.Generator().manual_seed(2))
+    prompts[1, :700] = 0
+    for some in (prompts[:1], prompts)[: 1 if kind == UNPADDED else 2]:
+        assert text(model, some, custom_generate=Drafting(nodes=8)) == text(model, some), family
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Block
 from rescore.lattice.tree import TokenTree
 
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
@@ -97,6 +98,64 @@ def test_copies_of_a_prompt_and_selected_rows(name):
     got = read(target, chain(following, [5, 4]), cache)
     for row, (prompt, length) in enumerate(((2, 5), (0, 4))):
         close(got[row], alone(target, torch.cat((ids[prompt, :length], following[row])), prompt)[-3:])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("starts", [[0, 0, 0], [3, 3, 3], [2, 0, 5]])
+def test_long_chains_are_read_in_parts(name, starts, monkeypatch):
+    """Of four tokens where there are masks, so that borders lie inside windows."""
+    monkeypatch.setattr(CausalLMTarget, "widest", 4)
+    ids, cache = opened(target := target_of(name), 16)
+    if any(starts):
+        target.read(chain(ids[:, : max(starts)], [0] * 3), cache)
+    following = [ids[row, start : start + 11 - row].numpy() for row, start in enumerate(starts)]
+    states = target.read(Block.of_texts(following, starts, target.device), cache)
+    assert states.shape[:2] == (3, 11)
+    for row, (start, text) in enumerate(zip(starts, following)):
+        end = start + len(text)
+        close(target.logits(states[row, : len(text)]), alone(target, ids[row, :end])[start:])
+        close(
+            read(target, chain(ids[row : row + 1, end - 1 : end], [end - 1]), cache.row(row))[0],
+            alone(target, ids[row, :end])[-1:],
+        )
+
+
+class Masking(transformers.LlamaForCausalLM):
+    """Gives a decoder masks that this would not make."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        for layer in self.model.layers:
+            layer.self_attn.is_causal = False
+
+    def forward(self, input_ids, attention_mask=None, **more):
+        seen = torch.ones(2 * (input_ids.shape[1],), dtype=torch.bool).tril()
+        return super().forward(input_ids=input_ids, attention_mask=seen[None, None], **more)
+
+
+def test_a_decoder_that_makes_no_masks_is_given_them():
+    torch.manual_seed(0)
+    target = CausalLMTarget(Masking(config_of("llama")).eval())
+    ids = torch.randint(V, (1, 9))
+    close(read(target, chain(ids, [0]), SlotCache(1, 9))[0], alone(target, ids[0]))
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-eager", "mistral", "gemma2"])
+@pytest.mark.parametrize("starts", [[0, 0], [9, 0]])
+def test_no_mask_is_wider_than_a_part(name, starts, monkeypatch):
+    masks, seen = [], Block.seen
+    monkeypatch.setattr(
+        Block, "seen", lambda block, *window: masks.append(seen(block, *window).shape) or seen(block, *window)
+    )
+    target, length = target_of(name), 1300
+    cache, _ = target.open([np.zeros(1, np.int64)] * 2, 1, length + 9)
+    texts = [np.arange(length - row) % target.vocab_size for row in range(2)]
+    if any(starts):
+        target.read(chain([[1] * 9] * 2, [0, 0]), cache)
+        masks.clear()
+    target.read(Block.of_texts(texts, starts, target.device), cache)
+    assert all(width <= 512 for _, _, width, _ in masks)
+    assert bool(masks) == (any(starts) or name != "llama")
 
 
 @causal_targets
@@ -243,6 +302,20 @@ def test_moves_beyond_the_stores_are_refused():
         ((at, at, at[:1]), "targets", "2", "1"),
     ):
         refuses(ValueError, lambda moves=moves: _core.move_slots(stores, *moves), *named)
+
+
+@pytest.mark.parametrize("starts", [[0, 0], [4, 4], [2, 0, 7]])
+@pytest.mark.parametrize("window", [None, 3, 6])
+def test_parts_see_what_the_whole_sees(starts, window):
+    whole = Block.of_texts([np.arange(11 - row) for row in range(len(starts))], starts, torch.device("cpu"))
+    seen = whole.seen(window).expand(len(starts), -1, -1, -1)
+    for first, part in zip(range(0, 11, 4), whole.parts(4), strict=True):
+        assert torch.equal(part.ids, whole.ids[:, first : first + 4]) and part.width == min(4, 11 - first)
+        got = part.seen(window).expand(len(starts), -1, -1, -1)
+        for row in range(len(starts)):
+            real = slice(0, max(0, 11 - row - first))  # columns with tokens
+            expected = seen[row, :, first : first + 4][:, real]
+            assert torch.equal(got[row, :, real], expected[..., : part.end]) and not expected[..., part.end :].any()
 
 
 @pytest.mark.parametrize("starts", [[4], [4, 0, 7]])

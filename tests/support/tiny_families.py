@@ -73,9 +73,11 @@ def small_config(family: str, **changes: Any) -> Any:
             del fields[name]
 
 
-def small_model(family: str) -> Any:
-    """A model in evaluation mode. ValueError if it has too many parameters; the family's own errors if it fails."""
-    config = small_config(family)
+def small_model(family: str, **changes: Any) -> Any:
+    """A model of `small_config` in evaluation mode. ValueError if it has too many parameters; the family's own errors if
+    it fails.
+    """
+    config = small_config(family, **changes)
     with torch.device("meta"):
         size = sum(one.numel() for one in transformers.AutoModelForCausalLM.from_config(config).parameters())
     if size > MOST:

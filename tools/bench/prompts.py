@@ -1,0 +1,137 @@
+"""Times long prompts, plain `generate` and with `Drafting()`, and measures what they take of memory.
+
+    python tools/bench/prompts.py
+    python tools/bench/prompts.py smollm2 --tokens 6000 --rows 1
+
+Of a random Llama of four layers in the shapes of SmolLM2-135M, or of a folder or name. Each way runs in a process of
+its own, in turns: seconds to the first token and for two tokens, and the most memory beyond what was taken before the
+call. A batch is ragged: its texts have 4/4, 3/4, 2/4 and 1/4 of the tokens. Medians over the rounds, of equal texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from markdown_tables import show_header, show_row
+
+from rescore.decode.bench.results import machine
+
+WAYS = ("plain", "drafts")
+SHAPE = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 1 << 18,
+}
+# Otherwise memory that was freed would stay with the process, and hide what the next call takes.
+ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+class Worker:
+    """A process that generates in one way when asked."""
+
+    def __init__(self, way: str, model: str | None, threads: int):
+        words = [sys.executable, __file__, *([model] if model else []), "--threads", str(threads), "--worker", way]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **ALLOCATION}
+        )
+
+    def run(self, tokens: int, rows: int) -> dict[str, Any]:
+        assert self._process.stdin and self._process.stdout
+        print(tokens, rows, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+
+def serve(way: str, name: str | None) -> None:
+    """Answers requests: tokens and rows on a line."""
+    import torch
+    import transformers
+
+    import rescore
+
+    torch.manual_seed(0)
+    if name is None:
+        model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
+    else:
+        model = rescore.decode.models.open.open_model(name).target.model
+    model.eval().generation_config.eos_token_id = None
+    more = {"custom_generate": rescore.Drafting()} if way == "drafts" else {}
+    words = torch.randint(1000, model.config.vocab_size, (4096,), generator=torch.Generator().manual_seed(1))
+
+    def call(tokens: int, rows: int, new: int) -> tuple[float, int, list[list[int]]]:
+        lengths = torch.tensor([tokens * (4 - row) // 4 for row in range(rows)])
+        mask = (torch.arange(tokens) >= tokens - lengths[:, None]).long()
+        ids = words.repeat(-(-tokens // len(words)))[:tokens].expand(rows, -1) * mask
+        before = _memory("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is
+        began = time.perf_counter()
+        found = model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, pad_token_id=0, **more)
+        return time.perf_counter() - began, _memory("VmHWM") - before, found[:, tokens:].tolist()
+
+    call(64, 1, 8)
+    for line in sys.stdin:
+        tokens, rows = map(int, line.split())
+        first, (two, memory, texts) = call(tokens, rows, 1)[0], call(tokens, rows, 2)
+        print(json.dumps({"first": first, "two": two, "memory": memory, "texts": texts}), flush=True)
+
+
+def _memory(field: str) -> int:
+    """Bytes."""
+    return int(Path("/proc/self/status").read_text().split(field + ":")[1].split()[0]) << 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="a folder or name; default: a random Llama of four layers")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 12000, 32000])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--worker", choices=WAYS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        import torch
+
+        torch.set_num_threads(args.threads)
+        return serve(args.worker, args.model)
+    print(machine())
+    show_header(
+        "rows, tokens", ["first token, s", "drafts", "times", "two tokens, s", "drafts", "MB", "drafts", "times"]
+    )
+    workers = {way: Worker(way, args.model, args.threads) for way in WAYS}
+    for rows in args.rows:
+        for tokens in args.tokens:
+            rounds = [{way: worker.run(tokens, rows) for way, worker in workers.items()} for _ in range(args.rounds)]
+            for one in rounds:
+                if one["plain"]["texts"] != one["drafts"]["texts"]:
+                    raise SystemExit(f"{rows} rows of {tokens} tokens: expected equal texts, got others")
+            values = {
+                (way, name): statistics.median(one[way][name] for one in rounds)
+                for way in WAYS
+                for name in ("first", "two", "memory")
+            }
+            first, two, memory = ([values[way, name] for way in WAYS] for name in ("first", "two", "memory"))
+            cells = [
+                f"{first[0]:.2f}",
+                f"{first[1]:.2f}",
+                f"{first[1] / first[0]:.2f}",
+                f"{two[0]:.2f}",
+                f"{two[1]:.2f}",
+            ]
+            cells += [f"{memory[0] / 1e6:.0f}", f"{memory[1] / 1e6:.0f}", f"{memory[1] / memory[0]:.2f}"]
+            show_row(f"{rows}, {tokens:,}", cells)
+
+
+if __name__ == "__main__":
+    main()
