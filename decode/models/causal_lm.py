@@ -265,8 +265,8 @@ class CausalLMTarget:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        """ValueError unless a private copy, with narrow windows, reads a few tokens as the model itself does, if need be
-        with masks alone: what calls the decoder may make those that it does not.
+        """ValueError unless a private copy, with narrow windows, reads a few tokens as the model itself does; if need
+        be with masks alone, which may be made by what calls the decoder.
         """
         try:
             self._try()

@@ -109,14 +109,11 @@ class EncoderDecoderTarget:
             use_cache=True,
             **{CACHE: EncoderDecoderCache(DynamicCache(), cross)},
         )
-        cross.batch_repeat_interleave(copies)
-        cache = EncodedCache(
-            len(prompts) * copies,
-            length,
-            encoded.repeat_interleave(copies, 0),
-            inside.repeat_interleave(copies, 0),
-            cross,
-        )
+        if copies > 1:
+            cross.batch_repeat_interleave(copies)
+            encoded, inside = encoded.repeat_interleave(copies, 0), inside.repeat_interleave(copies, 0)
+        slots = max(1, length - max(map(len, prompts)))  # the encoder has the prompts, and adds none
+        cache = EncodedCache(len(encoded), slots, encoded, inside, cross)
         return cache, [np.array([self._first], np.int64) for _ in prompts]
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:

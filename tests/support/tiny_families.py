@@ -74,8 +74,8 @@ def small_config(family: str, **changes: Any) -> Any:
 
 
 def small_model(family: str, **changes: Any) -> Any:
-    """A model of `small_config` in evaluation mode. ValueError if it has too many parameters; the family's own errors if
-    it fails.
+    """A model of `small_config` in evaluation mode. ValueError if it has too many parameters; the family's own errors
+    if it fails.
     """
     config = small_config(family, **changes)
     with torch.device("meta"):

@@ -2,10 +2,12 @@
 
     python tools/bench/prompts.py
     python tools/bench/prompts.py smollm2 --tokens 6000 --rows 1
+    python tools/bench/prompts.py --tokens 12000 --rows 1 --new 1000
 
-Of a random Llama of four layers in the shapes of SmolLM2-135M, or of a folder or name. Each way runs in a process of
-its own, in turns: seconds to the first token and for two tokens, and the most memory beyond what was taken before the
-call. A batch is ragged: its texts have 4/4, 3/4, 2/4 and 1/4 of the tokens. Medians over the rounds, of equal texts.
+Of a folder or name, or of a random Llama of four layers in the shapes of SmolLM2-135M whose output layer makes it quote
+its prompt, in which no token occurs twice. Each way runs in a process of its own, in turns: seconds to the first token
+and for all, and the most memory beyond what was taken before the call. A batch is ragged: its texts have 4/4, 3/4, 2/4
+and 1/4 of the tokens. Medians over the rounds, of equal texts.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +44,8 @@ ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "6553
 class Worker:
     """A process that generates in one way when asked."""
 
-    def __init__(self, way: str, model: str | None, threads: int):
-        words = [sys.executable, __file__, *([model] if model else []), "--threads", str(threads), "--worker", way]
+    def __init__(self, way: str):
+        words = [sys.executable, *sys.argv, "--worker", way]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **ALLOCATION}
         )
@@ -53,26 +56,31 @@ class Worker:
         return json.loads(self._process.stdout.readline())
 
 
-def serve(way: str, name: str | None) -> None:
+def serve(way: str, name: str | None, new: int) -> None:
     """Answers requests: tokens and rows on a line."""
     import torch
     import transformers
 
-    import rescore
+    from rescore import Drafting
+    from rescore.decode.models.open import open_model
 
     torch.manual_seed(0)
     if name is None:
         model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
     else:
-        model = rescore.decode.models.open.open_model(name).target.model
+        model = open_model(name).target.model
     model.eval().generation_config.eos_token_id = None
-    more = {"custom_generate": rescore.Drafting()} if way == "drafts" else {}
-    words = torch.randint(1000, model.config.vocab_size, (4096,), generator=torch.Generator().manual_seed(1))
+    words = 1 + torch.randperm(model.config.vocab_size - 1)
+    if name is None:
+        with torch.no_grad():
+            embedding = model.get_input_embeddings().weight.normal_()
+            model.get_output_embeddings().weight[words] = embedding[words.roll(1)]
+    more = {"custom_generate": Drafting()} if way == "drafts" else {}
 
     def call(tokens: int, rows: int, new: int) -> tuple[float, int, list[list[int]]]:
         lengths = torch.tensor([tokens * (4 - row) // 4 for row in range(rows)])
         mask = (torch.arange(tokens) >= tokens - lengths[:, None]).long()
-        ids = words.repeat(-(-tokens // len(words)))[:tokens].expand(rows, -1) * mask
+        ids = torch.cat((words[: tokens - 1], words[:1])).expand(rows, -1) * mask
         before = _memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is
         began = time.perf_counter()
@@ -82,8 +90,8 @@ def serve(way: str, name: str | None) -> None:
     call(64, 1, 8)
     for line in sys.stdin:
         tokens, rows = map(int, line.split())
-        first, (two, memory, texts) = call(tokens, rows, 1)[0], call(tokens, rows, 2)
-        print(json.dumps({"first": first, "two": two, "memory": memory, "texts": texts}), flush=True)
+        first, (every, memory, texts) = call(tokens, rows, 1)[0], call(tokens, rows, new)
+        print(json.dumps({"first": first, "every": every, "memory": memory, "texts": texts}), flush=True)
 
 
 def _memory(field: str) -> int:
@@ -93,9 +101,10 @@ def _memory(field: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", help="a folder or name; default: a random Llama of four layers")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 12000, 32000])
+    parser.add_argument("model", nargs="?", help="a folder or name; default: the random Llama")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 12000, 32000], help="of the prompts")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--new", type=int, default=2, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--worker", choices=WAYS, help=argparse.SUPPRESS)
@@ -104,33 +113,29 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(args.threads)
-        return serve(args.worker, args.model)
+        return serve(args.worker, args.model, args.new)
     print(machine())
     show_header(
-        "rows, tokens", ["first token, s", "drafts", "times", "two tokens, s", "drafts", "MB", "drafts", "times"]
+        "rows, tokens",
+        [
+            f"{what}{more}"
+            for what in ("first token, s", f"{args.new} tokens, s", "MB")
+            for more in ("", ", drafts", ", times plain")
+        ],
     )
-    workers = {way: Worker(way, args.model, args.threads) for way in WAYS}
+    workers = {way: Worker(way) for way in WAYS}
     for rows in args.rows:
         for tokens in args.tokens:
             rounds = [{way: worker.run(tokens, rows) for way, worker in workers.items()} for _ in range(args.rounds)]
-            for one in rounds:
-                if one["plain"]["texts"] != one["drafts"]["texts"]:
-                    raise SystemExit(f"{rows} rows of {tokens} tokens: expected equal texts, got others")
-            values = {
-                (way, name): statistics.median(one[way][name] for one in rounds)
-                for way in WAYS
-                for name in ("first", "two", "memory")
-            }
-            first, two, memory = ([values[way, name] for way in WAYS] for name in ("first", "two", "memory"))
-            cells = [
-                f"{first[0]:.2f}",
-                f"{first[1]:.2f}",
-                f"{first[1] / first[0]:.2f}",
-                f"{two[0]:.2f}",
-                f"{two[1]:.2f}",
-            ]
-            cells += [f"{memory[0] / 1e6:.0f}", f"{memory[1] / 1e6:.0f}", f"{memory[1] / memory[0]:.2f}"]
-            show_row(f"{rows}, {tokens:,}", cells)
+            if any(one["plain"]["texts"] != one["drafts"]["texts"] for one in rounds):
+                raise SystemExit(f"{rows} rows of {tokens} tokens: expected equal texts, got others")
+            show_row(f"{rows}, {tokens:,}", list(cells(rounds)))
+
+
+def cells(rounds: list[dict[str, dict[str, Any]]]) -> Iterator[float]:
+    for name, unit in (("first", 1.0), ("every", 1.0), ("memory", 1e6)):
+        plain, drafts = (statistics.median(one[way][name] for one in rounds) / unit for way in WAYS)
+        yield from (plain, drafts, drafts / plain)
 
 
 if __name__ == "__main__":
