@@ -199,7 +199,8 @@ class CausalLMTarget:
                 "caches of transformers cannot be rolled back row by row"
             )
         self.begin(block)
-        if block.ancestors is not None or block.width <= self.widest or not self._is_masked(block):
+        masked = self._has_tables or not all(self._sees_all(block, window) for window in self._windows.values())
+        if block.ancestors is not None or block.width <= self.widest or not masked:
             return self._read(block, cache, layers, rows, embeddings)
         return torch.cat([self._read(part, cache, layers, rows) for part in block.parts(self.widest)], dim=1)
 
@@ -239,20 +240,18 @@ class CausalLMTarget:
         return logits
 
     def masks(self, block: Block) -> Any:
-        """Attention masks, None where tokens see all before them: one if all layers are alike, else one per kind."""
-        implementation, dtype = self.config._attn_implementation, self.model.dtype
-        masks = {
-            kind: attention_mask(block, implementation, dtype, window) if self._cuts(block, window) else None
-            for kind, window in self._windows.items()
-        }
+        """The attention masks of `mask`: one if all layers are alike, else one per kind."""
+        masks = {kind: self.mask(block, window, self.model.dtype) for kind, window in self._windows.items()}
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
-    def _is_masked(self, block: Block) -> bool:
-        return self._has_tables or any(self._cuts(block, window) for window in self._windows.values())
+    def mask(self, block: Block, window: int | None, dtype: torch.dtype) -> Tensor | None:
+        """As `attention_mask`; None where tokens see all before them, which sdpa does by itself."""
+        if self._sees_all(block, window):
+            return None
+        return attention_mask(block, self.config._attn_implementation, dtype, window)
 
-    def _cuts(self, block: Block, window: int | None) -> bool:
-        """Whether layers of this window take a mask, and do not see all tokens up to their own as sdpa has it."""
-        return not (self.causal and block.is_causal and (window is None or block.width < window))
+    def _sees_all(self, block: Block, window: int | None) -> bool:
+        return self.causal and block.is_causal and (window is None or block.width < window)
 
     @property
     def _windows(self) -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget, check_kinds
 from rescore.decode.models.checkpoint import stores_mtp
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
-from rescore.decode.models.slot_cache import SlotCache, SlotLayers, attention_mask
+from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 
 _FIRST_SLOTS = 256
@@ -63,10 +63,9 @@ class MtpHeads:
 
     def _masks(
         self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Tensor | None]:
         window = self.modules.config.sliding_window if self._kinds[layer_idx] == SLIDING else None
-        implementation, block = self.modules.config._attn_implementation, mtp_cache.block
-        return {"attention_mask": attention_mask(block, implementation, inputs_embeds.dtype, window)}
+        return {"attention_mask": self.target.mask(mtp_cache.block, window, inputs_embeds.dtype)}
 
 
 class BlockLayers(SlotLayers):

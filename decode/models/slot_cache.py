@@ -59,7 +59,7 @@ def attention_mask(block: Block, implementation: str, dtype: torch.dtype, window
     """What a block sees as a term for the scores [R, 1, L, end], 0 or, of unseen slots, the least number of `dtype`;
     sdpa takes -inf. It would otherwise convert bools in every layer.
 
-    transformers does not change masks of four dimensions.
+    window: the tokens that a layer sees; None: all. transformers does not change masks of four dimensions.
     """
     seen = block.seen(window)
     unseen = -torch.inf if implementation == "sdpa" else torch.finfo(dtype).min
