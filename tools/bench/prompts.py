@@ -3,11 +3,15 @@
     python tools/bench/prompts.py
     python tools/bench/prompts.py smollm2 --tokens 6000 --rows 1
     python tools/bench/prompts.py --tokens 12000 --rows 1 --new 1000
+    python tools/bench/prompts.py --text TEXT --tokens 4096 12000 32000 131072
 
 Of a folder or name, or of a random Llama of four layers in the shapes of SmolLM2-135M whose output layer makes it quote
 its prompt, in which no token occurs twice. Each way runs in a process of its own, in turns: seconds to the first token
 and for all, and the most memory beyond what was taken before the call. A batch is ragged: its texts have 4/4, 3/4, 2/4
 and 1/4 of the tokens. Medians over the rounds, of equal texts.
+
+With a text, what a prompt of it costs beside its pass: milliseconds and bytes of the counts of what followed what, the
+fastest of the rounds, and of what a structure may copy from it.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from markdown_tables import show_header, show_row
+from tokenizers import Tokenizer
 
 from rescore.decode.bench.results import machine
 
@@ -90,8 +96,32 @@ def serve(way: str, name: str | None, new: int) -> None:
     call(64, 1, 8)
     for line in sys.stdin:
         tokens, rows = map(int, line.split())
-        first, (every, memory, texts) = call(tokens, rows, 1)[0], call(tokens, rows, new)
+        every, memory, texts = call(tokens, rows, new)
+        first = call(tokens, rows, 1)[0] if new > 1 else every
         print(json.dumps({"first": first, "every": every, "memory": memory, "texts": texts}), flush=True)
+
+
+def text_costs(path: Path, tokenizer: str, tokens: list[int], rounds: int) -> None:
+    from rescore.decode.draft.calibration import DEFAULT
+    from rescore.decode.draft.structure import Grammar
+    from rescore.decode.draft.tree_drafter import read_copies
+
+    tokenizer = Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json"))
+    state = Grammar.json_schema({"type": "object"}, tokenizer).start(tokenizer.get_vocab_size(), [0])
+    ids = np.array(tokenizer.encode(path.read_text(), add_special_tokens=False).ids, np.int32)
+    show_header("tokens", ["counts, ms", "us a token", "bytes a token", "copies, ms"])
+    for n in tokens:
+        if n > len(ids):
+            raise SystemExit(f"{path}: expected a text of {n:,} tokens, got {len(ids):,}")
+        seconds = []
+        for _ in range(rounds):
+            text, began = DEFAULT.counts(), time.perf_counter()
+            text.extend(ids[:n], prompt=True)
+            counted, size = time.perf_counter(), text.bytes
+            read_copies(text, state, ids[:n])
+            seconds.append((counted - began, time.perf_counter() - counted))
+        counting, copying = map(min, zip(*seconds))
+        show_row(f"{n:,}", [1e3 * counting, 1e6 * counting / n, round(size / n), 1e3 * copying])
 
 
 def _memory(field: str) -> int:
@@ -107,6 +137,8 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=2, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--text", type=Path, metavar="FILE", help="what a prompt of this text costs beside its pass")
+    parser.add_argument("--tokenizer", default="data/demo", metavar="DIR", help="of the text (default: data/demo)")
     parser.add_argument("--worker", choices=WAYS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -114,7 +146,9 @@ def main() -> None:
 
         torch.set_num_threads(args.threads)
         return serve(args.worker, args.model, args.new)
-    print(machine())
+    print(machine()["cpu"])
+    if args.text:
+        return text_costs(args.text, args.tokenizer, args.tokens, args.rounds)
     show_header(
         "rows, tokens",
         [
