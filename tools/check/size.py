@@ -1,11 +1,13 @@
-"""Prints what the project stands on: lines of code, and what is behind the main verbs.
+"""Prints what the project stands on: lines of code, and what is behind its entry points.
 
     python tools/check/size.py
 
 lines  of product and tools: lattice/, lm/, decode/ and tools/, Python and C++, without blank lines, comments and
        docstrings
-files  Python files of the package behind a verb, from its own modules on: every import that a run may follow, also lazy
-       ones and modules named in strings; --ran compares them with what a run has loaded
+files  Python files of the package behind an entry point, from its own modules on: every import that a run may follow,
+       also lazy ones and modules named in strings, none for type checkers alone; --ran compares them with what a run
+       has loaded
+code   the lines of these files
 chain  the longest path of imports among them
 
     python tools/check/size.py --ran run data/demo/greedy --lm data/demo/demo.ngram
@@ -26,8 +28,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LAYERS = ("lattice", "lm", "decode")
-VERBS = {
+ENTRIES = {
+    "loop.generate": ("decode.loop.generate",),
     "Drafting()": ("decode.engines.huggingface.drafting",),
+    "TextDrafter": ("decode.engines.text_drafter",),
     **{f"rescore {verb}": (f"decode.cli.verbs.{verb}",) for verb in ("generate", "run", "report")},
     "rescore lm build": ("decode.cli.verbs.lm_build",),
 }
@@ -126,19 +130,22 @@ def ran(words: list[str]) -> int:
     loaded = {name.removeprefix("rescore.") for name in sys.modules if name.startswith("rescore.")} & MODULES.keys()
     verb = f"rescore {'lm build' if words[0] == 'lm' else words[0]}"
     of_parser = used_by("decode.cli") | {one for parser in used_by("decode.cli") for one in used_by(parser)}
-    of_parser -= behind(VERBS[verb])  # all verbs are offered, one runs
-    missing = loaded - behind(VERBS[verb]) - of_parser
-    print(f"{len(loaded - of_parser)} loaded, {len(behind(VERBS[verb]))} counted, missed: {sorted(missing) or 'none'}")
+    of_parser -= behind(ENTRIES[verb])  # all verbs are offered, one runs
+    missing = loaded - behind(ENTRIES[verb]) - of_parser
+    print(
+        f"{len(loaded - of_parser)} loaded, {len(behind(ENTRIES[verb]))} counted, missed: {sorted(missing) or 'none'}"
+    )
     return bool(missing)
 
 
 def measured() -> dict[str, object]:
     by_folder = lines()
-    verbs = {verb: behind(starts) for verb, starts in VERBS.items()}
+    entries = {entry: behind(starts) for entry, starts in ENTRIES.items()}
     return {
         "lines": {**by_folder, "all": sum(by_folder.values())},
-        "files": {verb: len(modules) for verb, modules in verbs.items()},
-        "chain": {verb: chain(modules) for verb, modules in verbs.items()},
+        "files": {entry: len(modules) for entry, modules in entries.items()},
+        "code": {entry: sum(code_lines(MODULES[one]) for one in modules) for entry, modules in entries.items()},
+        "chain": {entry: chain(modules) for entry, modules in entries.items()},
     }
 
 
