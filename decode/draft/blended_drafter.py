@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.drafter import Lattices
+from rescore.decode.draft.lattices import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Drafts, TokenTree, Trees
 
 if TYPE_CHECKING:
@@ -47,25 +44,6 @@ def drafts_of(proposed: Proposed, room: Sequence[int]) -> Sequence[Draft]:
     return proposed
 
 
-class LatticeSession(Protocol):
-    """Lattices of the heads' candidates, for the requests of one call."""
-
-    def sausages(self, step: DraftStep) -> Sausage:
-        """The lattices [B, T, K] after the step's root tokens."""
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Keeps only these requests."""
-
-
-class Lattices(Protocol):
-    """Where a drafter's lattices come from: the heads of a model, or the rows of a dump. slots: T."""
-
-    @property
-    def slots(self) -> int: ...
-
-    def open(self, requests: int) -> LatticeSession: ...
-
-
 @runtime_checkable
 class HearsEndedTexts(Protocol):
     """A session that is notified of texts that have ended."""
@@ -83,23 +61,14 @@ class Drafter(Protocol):
         """prompts: the target's. shaping: how the target's logits become its distribution."""
 
 
-Rescored = TypeVar("Rescored", bound="Rescoring")
+@runtime_checkable
+class Fitting(Protocol):
+    """A drafter whose models may know fewer ids than the target."""
 
-
-class Rescoring:
-    """A drafter whose n-gram models are those of a rescorer, and may know fewer ids than the target."""
-
-    rescorer: Rescorer
-
-    def fitted(self: Rescored, vocab_size: int) -> Rescored:
+    def fitted(self, vocab_size: int) -> Drafter:
         """This drafter for a target of `vocab_size` ids. ValueError if its models know more."""
-        rescorer, own = self.rescorer.widened(vocab_size), self
-        if rescorer is not self.rescorer:
-            own = copy(self)
-            own.rescorer = rescorer
-        return own
 
 
 def fitted_drafter(drafter: Drafter, vocab_size: int) -> Drafter:
     """The drafter for a target of `vocab_size` ids. What its sources do not know, they neither draft nor build on."""
-    return drafter.fitted(vocab_size) if isinstance(drafter, Rescoring) else drafter
+    return drafter.fitted(vocab_size) if isinstance(drafter, Fitting) else drafter

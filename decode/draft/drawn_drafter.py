@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import Proposed, Rescoring
+from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.lattice_drafters import LatticeDrafter, check_paths
+from rescore.decode.draft.lattices import Rescoring
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing

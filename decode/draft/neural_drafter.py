@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed
+from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.lattices import Lattices, LatticeSession
 from rescore.decode.draft.rescorer import alpha_of_slots, checked_alpha
 from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep

@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.drafter import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
 
 if TYPE_CHECKING:
+    from rescore.decode.draft.calibration import Calibration
+    from rescore.decode.draft.lattices import Lattices
+    from rescore.decode.draft.settings import Settings
     from rescore.decode.draft.text_memory import TextMemory
     from rescore.decode.models.target import Target
     from rescore.lm.model.ngram import NGram

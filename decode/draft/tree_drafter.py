@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.draft.calibration import CalibratedTrees, Calibration
-from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
+from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
+from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rescore import _core
-from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import whole
 from rescore.lattice.tree import TokenTree
+
+if TYPE_CHECKING:
+    from rescore.decode.models.slot_cache import SlotCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

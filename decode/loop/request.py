@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.prediction import count_copied
-from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
@@ -25,6 +24,8 @@ from rescore.lattice.tree import text_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from rescore.decode.draft.text_memory import TextMemory
 
 
 class Finish(str, Enum):

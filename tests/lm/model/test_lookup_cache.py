@@ -7,7 +7,8 @@ import pytest
 from support.refusals import refuses
 
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.formats import SCALE, save
+from rescore.lm.model.formats import save
+from rescore.lm.model.lookup_cache import SCALE
 from rescore.lm.model.ngram import NGram
 
 

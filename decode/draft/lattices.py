@@ -1,0 +1,48 @@
+"""Where drafters' lattices and n-gram models come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rescore.decode.draft.rescorer import Rescorer
+    from rescore.decode.models.draft_step import DraftStep
+    from rescore.lattice.sausage import Sausage
+
+
+class LatticeSession(Protocol):
+    """Lattices of the heads' candidates, for the requests of one call."""
+
+    def sausages(self, step: DraftStep) -> Sausage:
+        """The lattices [B, T, K] after the step's root tokens."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps only these requests."""
+
+
+class Lattices(Protocol):
+    """Where a drafter's lattices come from: the heads of a model, or the rows of a dump. slots: T."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def open(self, requests: int) -> LatticeSession: ...
+
+
+Rescored = TypeVar("Rescored", bound="Rescoring")
+
+
+class Rescoring:
+    """A drafter whose n-gram models are those of a rescorer, and may know fewer ids than the target."""
+
+    rescorer: Rescorer
+
+    def fitted(self: Rescored, vocab_size: int) -> Rescored:
+        """This drafter for a target of `vocab_size` ids. ValueError if its models know more."""
+        rescorer, own = self.rescorer.widened(vocab_size), self
+        if rescorer is not self.rescorer:
+            own = copy(self)
+            own.rescorer = rescorer
+        return own
