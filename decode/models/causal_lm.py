@@ -199,10 +199,9 @@ class CausalLMTarget:
                 "caches of transformers cannot be rolled back row by row"
             )
         self.begin(block)
-        masked = self._has_tables or not all(self._sees_all(block, window) for window in self._windows.values())
-        if block.ancestors is not None or block.width <= self.widest or not masked:
-            return self._read(block, cache, layers, rows, embeddings)
-        return torch.cat([self._read(part, cache, layers, rows) for part in block.parts(self.widest)], dim=1)
+        if block.ancestors is None and block.width > self.widest and self._takes_masks(block):
+            return torch.cat([self._read(part, cache, layers, rows) for part in block.parts(self.widest)], dim=1)
+        return self._read(block, cache, layers, rows, embeddings)
 
     def _read(
         self,
@@ -249,6 +248,9 @@ class CausalLMTarget:
         if self._sees_all(block, window):
             return None
         return attention_mask(block, self.config._attn_implementation, dtype, window)
+
+    def _takes_masks(self, block: Block) -> bool:
+        return self._has_tables or not all(self._sees_all(block, window) for window in self._windows.values())
 
     def _sees_all(self, block: Block, window: int | None) -> bool:
         return self.causal and block.is_causal and (window is None or block.width < window)
