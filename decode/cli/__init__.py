@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from rescore import __version__
 from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, made, outputs
@@ -94,6 +94,7 @@ lossless, including `rescore generate --heads early:L`, where early layers only
 draft.""",
 }
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+AGAIN = 0.2  # seconds after which a signal's exception is raised again
 # Raised for bad data, a full disk and missing packages.
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
@@ -152,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may not decode, and terminals may not take UTF-8
     try:
-        with _terminated_as_exit():
+        with _ended_by_signals():
             return _run(words)
     except KeyboardInterrupt as stop:
         told = str(stop) or "no incomplete files were left behind"
@@ -194,20 +195,48 @@ def _run(words: list[str]) -> int:
 
 
 @contextmanager
-def _terminated_as_exit() -> Iterator[None]:
-    """SIGTERM raises SystemExit, so that temporary files are removed."""
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that temporary files are removed, and SIGINT KeyboardInterrupt.
 
-    def stop(*_: Any) -> None:
-        raise SystemExit(EXIT_TERMINATED)
+    Either is raised again until something handles it, since C code may clear what the Python code that it calls raises,
+    as msgspec does where it reads the types of fields.
+    """
+    raised: list[BaseException] = []
+
+    def begin(error: BaseException) -> NoReturn:
+        raised[:] = [error]
+        signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+        raise error
+
+    def again(*_: Any) -> None:
+        if not _is_handled(raised[0]):
+            raise raised[0]
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    handlers: dict[int, Callable[..., Any]] = {
+        signal.SIGTERM: lambda *_: begin(SystemExit(EXIT_TERMINATED)),
+        signal.SIGALRM: again,
+    }
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in the background
+        handlers[signal.SIGINT] = lambda *_: begin(KeyboardInterrupt())
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if raised:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_handled(error: BaseException) -> bool:
+    """Whether the code that runs handles an exception, or one that was raised while it was handled."""
+    at = sys.exc_info()[1]
+    while at is not None and at is not error:
+        at = at.__context__
+    return at is error
 
 
 def _occupy_closed_streams() -> None:

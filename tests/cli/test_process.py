@@ -73,6 +73,36 @@ def test_signals_leave_nothing_half_written(world, large, tmp_path, number, stat
     assert not list(tmp_path.iterdir())
 
 
+SWALLOWING = """
+import os, signal, sys, time
+from rescore.decode.cli import main
+from rescore.decode.cli.verbs import oracle
+
+def working(*_):
+    try:  # as C code that clears what is raised below it
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(60)
+    except BaseException:
+        pass
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        time.sleep(1)  # cleaning up is not interrupted
+        print("cleaned", file=sys.stderr)
+
+oracle.tables = working
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_are_not_lost_where_their_exceptions_are(world, number, status):
+    words = [sys.executable, "-c", SWALLOWING, str(int(number)), "oracle", f"{world}/dump"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, preexec_fn=cli.interruptible)
+    assert ran.returncode == status and ran.stderr.startswith("cleaned\n") and "Traceback" not in ran.stderr
+
+
 def interrupted(process: subprocess.Popen) -> str:
     """What it says when interrupted. An interrupt that falls between Python's last look for one and a read that waits
     is not seen before the next: pressed again, as at a terminal.
