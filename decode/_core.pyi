@@ -207,24 +207,6 @@ def best_paths(
     paths are those from its start.
     """
 
-def best_tree(
-    models: Sequence[Automaton],
-    histories: NDArray[np.int32],  # [B, n], padding -1 in front
-    ids: NDArray[np.int32],  # [B, T, K], padding -1
-    cost: NDArray[np.float32],  # [B, T, K]
-    alpha: NDArray[np.float64],  # [J, T]
-    *,
-    nodes: int,
-    acceptor: Acceptor | None = None,
-    threads: int = 1,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n],
-    counts [B].
-
-    Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the root token. Padding:
-    token -1, parent -1, depth 0, logq -inf. `acceptor`: q is restricted to the candidates that it allows.
-    """
-
 @final
 class ContextModel:
     """What followed the contexts of one or several texts, and what the target predicted after rejected drafts, N =
@@ -342,7 +324,7 @@ def count_accepted(
     A node was tested if its parent is the root token or was accepted. Nothing is counted if something is refused.
     """
 
-def open_tree(
+def best_tree(
     model: Automaton,
     histories: NDArray[np.int32],  # [B, n], padding -1 in front
     ids: NDArray[np.int32],  # [B, T, K], padding -1
@@ -361,7 +343,11 @@ def open_tree(
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, under the q of `rescore.decode.draft.calibration`, ties broken by tokens.
+    """The n = `nodes` most probable prefixes of every lattice under the q of `rescore.decode.draft.calibration`:
+    tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
+
+    Ordered by logq, ties by depth, then by ranks, or by tokens if `open`; a node's parent comes before it, -1 being the
+    root token. Padding: token -1, parent -1, depth 0, logq -inf.
 
     `open` searches the whole vocabulary, also past the lattices' slots, of which there may be none. Prefixes of more
     than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. A memory is
@@ -379,9 +365,8 @@ def open_tree(
 class Normalised:
     """q(w | prefix) over the drafts of B lattices. The arrays are copied, the models are referenced.
 
-    q(w_1..w_T) is proportional to exp(-cost / temperature); with `local`, q(w | prefix) is the softmax over the slot's
-    candidates. ValueError if one lattice, or all together, have more than `transitions` arcs of the composition.
-    Thread-safe.
+    q(w_1..w_T) is proportional to exp(-cost / temperature). ValueError if one lattice, or all together, have more than
+    `transitions` arcs of the composition. Thread-safe.
     """
 
     def __init__(
@@ -393,7 +378,6 @@ class Normalised:
         alpha: NDArray[np.float64],  # [J, T]
         *,
         temperature: float = 1.0,
-        local: bool = False,
         acceptor: Acceptor | None = None,
         transitions: int = 33554432,
         threads: int = 1,
@@ -413,9 +397,7 @@ class Normalised:
     def trees(
         self, *, nodes: int, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """The trees of the n most probable prefixes, as `best_tree`: tokens, parents, depths, ln q [B, n], counts
-        [B].
-        """
+        """The trees of the n most probable prefixes: columns as of `best_tree`, ties broken by ranks."""
 
     def logq(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
         """ln q [B, p] of drafts [B, p, T], padding -1; -inf if a token is impossible."""

@@ -105,7 +105,7 @@ class State:
 
 
 class Bounds:
-    """What the search of a batch of trees may propose: `allowed` of `_core.open_tree`. None: a text without bounds."""
+    """What the search of a batch of trees may propose: `allowed` of `_core.best_tree`. None: a text without bounds."""
 
     def __init__(self, states: Sequence[State | None], vocab_size: int):
         self._words = (vocab_size + 31) // 32

@@ -43,7 +43,7 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
     out.cost[found] = to_cost(taken.cost);
     spell(prefix, sausage, out.tokens + static_cast<size_t>(found) * sausage.slots);
     if (++found == out.paths || !queue_.size()) return found;
-    parent = queue_[0];
+    parent = queue_.top();
     queue_.pop();
   }
 }

@@ -38,67 +38,46 @@ struct Opening {
   int depth;
 };
 
-// Sorted children of prefixes, for searches that compute all children of a prefix at once.
-class SortedChildren {
- public:
-  std::vector<Offer> offers;  // prefix after prefix
-
-  void clear() {
-    offers.clear();
-    lists_.clear();
-  }
-  // Ends the children of the next prefix: all offers since the last call.
-  void end_prefix() { lists_.push_back({lists_.empty() ? 0 : lists_.back().end, offers.size()}); }
-  // The `next` of BestPrefixes.
-  bool next(uint32_t number, Offer& offer) {
-    List& list = lists_[number];
-    if (list.next == list.end) return false;
-    offer = offers[list.next++];
-    return true;
-  }
-
- private:
-  struct List {
-    size_t next, end;  // not yet offered
-  };
-  std::vector<List> lists_;
-};
-
 // Repeatedly takes the cheapest of all offers. Prefix 0 is empty; prefix i + 1 is node i.
 class BestPrefixes {
  public:
-  // Works in steps, so that several trees can be interleaved: begin, then open `openings` while `advance` returns true.
-  void begin(int length, TreeOutput out, int together) {
+  // Works in steps, so that searches can wait for each other: begin; then, while `advance` returns true, give the
+  // children of `opening`: `offer` in order, then `end_prefix`. length: most tokens of a prefix.
+  void begin(int length, TreeOutput out) {
     rescore::clear(out);
     length_ = length;
-    together_ = together;
     out_ = out;
     found_ = 0;
     tree_.clear();
     numbers_.clear();
     queue_.clear();
+    offers_.clear();
+    lists_.clear();
     opened_ = 0;
     add(kNone, 0, 0, 0);
   }
 
-  // Takes prefixes until others have to be opened; false when the tree is complete. next(number, offer): sets `offer`
-  // to the next best child, false if there is none. token(depth, offer): the token of a child of a prefix of `depth`.
-  template <typename Next, typename Token>
-  bool advance(Next next, Token token) {
+  void offer(Offer offer) { offers_.push_back(offer); }
+  void end_prefix() { lists_.push_back({lists_.empty() ? 0 : lists_.back().end, offers_.size()}); }
+
+  // Takes prefixes until another has to be opened; false when the tree is complete. token(depth, offer): the token of a
+  // child of a prefix of `depth`.
+  template <typename Token>
+  bool advance(Token token) {
     if (length_ == 0) return false;
     if (!opened_) {
       opened_ = 1;
-      openings_.assign(1, {0, kNone, {}, 0});
+      opening_ = {0, kNone, {}, 0};
       return true;
     }
     if (!found_ && !queue_.size() && next(0, tree_.offers[0])) queue_.push(tree_.offers[0].cost, 0);
     while (found_ < out_.nodes && queue_.size()) {
-      const uint32_t parent = queue_[0];
+      const uint32_t parent = queue_.top();
       const Offer taken = tree_.offers[parent];
-      const int depth = tree_.prefixes[parent].depth + 1, left = out_.nodes - found_ - 1;
-      // At most an eighth of the missing nodes: openings in vain would otherwise cost as much as the rest.
-      if (left && depth < length_ && numbers_[parent].offer == kNone) {
-        choose(std::min(together_, (left + 7) / 8));
+      const int depth = tree_.prefixes[parent].depth + 1;
+      if (found_ + 1 < out_.nodes && depth < length_ && numbers_[parent].offer == kNone) {
+        numbers_[parent].offer = opened_++;
+        opening_ = {numbers_[parent].offer, numbers_[parent].own, taken, depth};
         return true;
       }
       out_.tokens[found_] = token(depth - 1, taken);
@@ -118,14 +97,17 @@ class BestPrefixes {
     return false;
   }
 
-  // The 1 to `together` prefixes to open: the one that is taken next, and others that are likely to follow soon.
-  const std::vector<Opening>& openings() const { return openings_; }
+  // The prefix to open.
+  const Opening& opening() const { return opening_; }
   // Number of nodes of the tree.
   int found() const { return found_; }
 
  private:
   struct Numbers {  // kNone: not opened
     uint32_t own, offer;
+  };
+  struct List {
+    size_t next, end;  // not yet offered
   };
   struct Before {
     const PrefixTree* tree;
@@ -140,23 +122,21 @@ class BestPrefixes {
     return tree_.add(parent, rank, depth);
   }
 
-  // Opens the offers of the first prefixes in the queue, except opened ones and whole paths.
-  void choose(size_t most) {
-    openings_.clear();
-    for (size_t i = 0; i < std::min(most, queue_.size()); ++i) {
-      const uint32_t parent = queue_[i];
-      const int depth = tree_.prefixes[parent].depth + 1;
-      if (numbers_[parent].offer != kNone || depth == length_) continue;
-      numbers_[parent].offer = opened_++;
-      openings_.push_back({numbers_[parent].offer, numbers_[parent].own, tree_.offers[parent], depth});
-    }
+  // Sets `offer` to the next best child of a prefix, by its number; false if there is none.
+  bool next(uint32_t number, Offer& offer) {
+    List& list = lists_[number];
+    if (list.next == list.end) return false;
+    offer = offers_[list.next++];
+    return true;
   }
 
-  int length_, together_, found_;
+  int length_, found_;
   TreeOutput out_;
   PrefixTree tree_;
   std::vector<Numbers> numbers_;  // parallel to the prefixes: a prefix's own number and its offer's
-  std::vector<Opening> openings_;
+  std::vector<Offer> offers_;     // the children, prefix after prefix
+  std::vector<List> lists_;       // by number
+  Opening opening_;
   uint32_t opened_;
   PrefixQueue<Before> queue_{Before{&tree_}};
 };

@@ -6,123 +6,327 @@
 namespace rescore {
 namespace {
 
-constexpr int kTogether = 4;  // prefixes opened at once
-constexpr int64_t kTaken = INT64_MAX;
-constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 52 bits
+constexpr uint64_t kBlock = 64;     // costs of a list compared at once
+constexpr int kFew = 64;            // tokens of a long list
+constexpr double kFlat = 1.0 / 16;  // the model's part if a long list is flat
+constexpr double kSlack = 1e-5;     // nats of rounding, where a bound only saves work
 
-// Adding it to a weight within kMaxWeight and subtracting it again rounds the weight to a multiple of 2^-32, as Fixed
-// has, halves to even: doubles of that size are 2^-32 apart.
-constexpr double kRounder = 3.0 * kMaxWeight;
+// The cost of a token outside a slot's candidates, with the mass that they leave spread evenly.
+double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
+  const int count = sausage.candidates(t);
+  double mass = 1;
+  for (int rank = 0; rank < count; ++rank) mass -= std::exp(-static_cast<double>(sausage.slot_cost(t)[rank]));
+  return std::log(std::max<double>(vocab_size - count, 1) / std::max(mass, kLeastMass));
+}
 
 }  // namespace
 
-void LatticeTreeSearch::read_rows() {
-  for (int t = 0, length = sausage_.length(); t < length; ++t) {
+void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausage, const SlotWeights& weights,
+                       bool open, const TextSource* texts, int text_count, const EditModel* expected, int depth,
+                       double least, TreeOutput out, size_t few) {
+  lm_ = &lm;
+  sausage_ = &sausage;
+  weights_ = weights;
+  open_ = open;
+  start_ = start;
+  few_ = few;
+  texts_ = texts;
+  text_count_ = text_count;
+  expected_ = expected;
+  blend_.begin(texts, text_count, expected);
+  nodes_ = out.nodes;
+  length_ = sausage.length();
+  for (int t = 0; t < length_; ++t) {
     const Slot& slot = slots_[t];
-    Row& row = rows_[t];
-    for (int i = 0; i < slot.count; ++i) {
-      row.head[i] = sausage_.slot_cost(t)[slot.rank[i]];
-      row.rank[i] = slot.rank[i];
+    slots_[t].read(sausage, t);
+    for (int i = 0; i < slot.count; ++i)
+      fixed_[t][i] = weights.head[t] * sausage.slot_cost(t)[slot.rank[i]] -
+                     weights.prior[t] * std::min<double>(lm.cost(slot.tokens[i]), kRarest);
+    others_[t] = weights.floor[t] < kNothing
+                     ? -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t]
+                     : -INFINITY;
+  }
+  slots_[length_] = {};
+  cache_.clear();
+  children_.clear();
+  least_.clear();
+  if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
+  opened_.clear();
+  best_.begin(open ? depth : std::min(depth, length_), out);
+}
+
+bool TreeSearch::advance() {
+  return best_.advance([this](int, const Offer& offer) { return static_cast<int32_t>(children_[offer.place].token); });
+}
+
+// Computes the sorted children of a prefix that may belong to the tree. Children that cost more than the n least costs
+// of all children so far cannot, so one pass over a long list keeps few of its entries.
+void TreeSearch::open(const Allowed& allowed) {
+  const auto& [number, parent, offer, depth] = opening();
+  const auto [arc, token] = number ? children_[offer.place] : Child{};
+  opened_.push_back({});
+  opened_[number].state = number ? lm_->next(opened_[parent].state, arc, token) : start_;
+  for (int i = 0; i < text_count_; ++i)
+    opened_[number].contexts[i] = number ? texts_[i].text->step(opened_[parent].contexts[i], token) : texts_[i].state;
+  if (expected_)
+    opened_[number].expected = number ? expected_->step(opened_[parent].expected, token) : expected_->state();
+  allowed_ = allowed;
+  cost_ = offer.cost;
+  state_ = opened_[number].state;
+  slot_ = std::min(depth, length_);
+  proposals_.clear();
+  if (reads_texts()) blend_.read(opened_[number].contexts.data(), opened_[number].expected);
+  weigh_candidates();
+  if (allowed_.words && allowed_.count <= few_) {
+    propose_few();
+  } else {
+    const double of_allowed = allowed_.words ? log_allowed() : 0;
+    scale_ -= of_allowed;
+    for (const auto& [token, arc, logq] : candidates_) propose(token, arc, logq - of_allowed);
+    if (open_ && scale_ > -INFINITY) {
+      propose_listed();
+      find_sources();
+      propose_arcs();
+      propose_frequent();
     }
-    std::fill(row.head.begin() + slot.count, row.head.begin() + width_, INFINITY);
+  }
+  keep_best();
+}
+
+// Proposes all tokens that are allowed, under q summed over them.
+void TreeSearch::propose_few() {
+  std::vector<Candidate> found;
+  double most = -INFINITY, sum = 0;
+  for (size_t word = 0; word < allowed_.size; ++word) {
+    for (uint32_t bits = allowed_.words[word]; bits; bits &= bits - 1) {
+      const uint32_t token = static_cast<uint32_t>(32 * word + __builtin_ctz(bits));
+      if (token >= lm_->vocab_size) break;
+      const auto same = [token](const Candidate& one) { return one.token == token; };
+      const auto listed = std::find_if(candidates_.begin(), candidates_.end(), same);
+      if (listed != candidates_.end()) {
+        found.push_back(*listed);
+      } else {
+        const Taken taken = lm_->take(state_, token);
+        found.push_back({token, taken.arc, scale_ + log_p(reads_texts() ? blend_.share(token) : 0, taken.cost)});
+      }
+      most = std::max(most, found.back().logq);
+    }
+  }
+  for (const Candidate& one : found) sum += std::exp(one.logq - most);
+  for (const auto& [token, arc, logq] : found)
+    if (open_ || is_candidate(token)) propose(token, arc, found.size() == 1 ? 0 : logq - most - std::log(sum));
+}
+
+// ln q(A): what the candidates in A have if others have nothing, else all but what the candidates and the listed tokens
+// outside A have.
+double TreeSearch::log_allowed() const {
+  if (scale_ == -INFINITY) {
+    CostRow cost;
+    cost.fill(INFINITY);
+    for (size_t i = 0; i < candidates_.size(); ++i)
+      if (allowed_.has(candidates_[i].token)) cost[i] = -candidates_[i].logq;
+    return -log_sum(cost.data(), static_cast<int>(candidates_.size()));
+  }
+  double mass = 1;
+  for (const auto& [token, arc, logq] : candidates_)
+    if (!allowed_.has(token)) mass -= std::exp(logq);
+  for (const auto& [token, share] : blend_.listed())
+    if (!allowed_.has(token) && !is_candidate(token))
+      mass -= std::exp(scale_ + log_p(share, lm_->take(state_, token).cost));
+  return std::log(std::max(mass, kLeastMass));
+}
+
+double TreeSearch::log_p(double seen, double lm_cost) const {
+  return seen > 0 ? std::log(seen + blend_.rest() * std::exp(-lm_cost)) : std::log(blend_.rest()) - lm_cost;
+}
+
+void TreeSearch::weigh_candidates() {
+  const Slot& slot = slots_[slot_];
+  scale_ = 0;
+  candidates_.clear();
+  if (!slot.count) return;
+  std::array<uint64_t, kMaxCandidates> arc;
+  std::array<double, kMaxCandidates> lm_cost;
+  CostRow cost;
+  cost.fill(INFINITY);
+  cache_.match(*lm_, state_, slot, slot_, arc.data(), lm_cost.data());
+  const bool others = others_[slot_] > -INFINITY;
+  double listed = 0;
+  for (int i = 0; i < slot.count; ++i) {
+    const double logp = reads_texts() ? log_p(blend_.share(slot.tokens[i]), lm_cost[i]) : -lm_cost[i];
+    if (others) listed += std::exp(logp);
+    cost[i] = fixed_[slot_][i] - weights_.lm[slot_] * logp;
+  }
+  if (others) cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
+  const double total = log_sum(cost.data(), slot.count + 1);
+  scale_ = others_[slot_] + total;
+  for (int i = 0; i < slot.count; ++i) candidates_.push_back({slot.tokens[i], arc[i], total - cost[i]});
+}
+
+void TreeSearch::propose_listed() {
+  double paid = 0, least = 0;  // backing off may pay in a model that is not normalised
+  for (uint32_t state = state_; state != kRoot; state = lm_->backoff(state))
+    least = std::min<double>(least, paid += lm_->backoff_cost(state));
+  const double most = blend_.rest() * std::exp(-least);  // upper bound of the n-gram model's contribution
+  for (const auto& [token, share] : blend_.listed()) {
+    if (is_candidate(token) || share + most < needed()) continue;
+    const Taken taken = lm_->take(state_, token);
+    propose(token, taken.arc, scale_ + log_p(share, taken.cost));
   }
 }
 
-void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, const Starts& starts, TreeOutput out) {
-  best_.begin(sausage.length(), out, kTogether);
-  if (sausage.length() == 0) return;
-  models_ = models;
-  sausage_ = sausage;
-  width_ = row_size(sausage.width);
-  read_slots(sausage, slots_);
-  read_rows();
-  opened_.resize(1);
-  for (int j = 0; j < models.size(); ++j)
-    opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, starts[j]);
-  if (models.acceptor) opened_[0].place = models.acceptor->start;
+// Tokens outside the short lists get their probability from the n-gram model and the long lists. If a needed
+// probability is divided among these sources, at least one of them must give its part, however it is divided. An
+// unread token gets no more than its source's current maximum; if that is less than an even part, the other sources
+// share the rest. Where a list is flat, reading it would yield hundreds of tokens to which the model gives next to
+// nothing, so the model's part is small.
+TreeSearch::Parts TreeSearch::parts() const {
+  const double p = needed(), even = p / (1 + most_.size());
+  double left = p;
+  int others = 1 + static_cast<int>(most_.size());
+  const auto settle = [&](double part) {
+    left -= part;
+    --others;
+  };
+  for (const double most : most_)
+    if (most < even) settle(most);
+  const bool poor = model_most_ < even;
+  if (poor || flat_) settle(poor ? model_most_ : p * kFlat);
+  const double part = others ? left / others : even;
+  return {poor ? INFINITY : flat_ ? p * kFlat : part, part};
 }
 
-bool LatticeTreeSearch::choose() {
-  const bool more =
-      best_.advance([this](uint32_t number, Offer& offer) { return next(number, offer); },
-                    [this](int depth, const Offer& offer) { return sausage_.slot_ids(depth)[offer.rank]; });
-  if (!more) return false;
-  const size_t size = best_.openings().back().number + size_t{1};
-  opened_.resize(size);
-  if (const size_t room = size * width_; keys_.size() < room) keys_.resize(2 * room);
-  for (const auto& [number, parent, offer, depth] : best_.openings()) {
-    Opened& own = opened_[number];
-    own.cost = offer.cost;
-    own.depth = depth;
-    for (int j = 0; depth && j < models_.size(); ++j)
-      own.nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
-    if (depth && models_.acceptor)
-      own.place = models_.acceptor->next(opened_[parent].place, sausage_.slot_ids(depth - 1)[offer.rank]);
+void TreeSearch::find_sources() {
+  most_.clear();
+  for (int list = 0; list < blend_.long_lists(); ++list) most_.push_back(blend_.most(list));
+  // Otherwise arcs are not sorted by cost, or a model that is not normalised may give any probability.
+  model_most_ = INFINITY;
+  if (state_ == kRoot) model_most_ = blend_.rest() * std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
+  proposed_.clear();
+  sorted_ = 0;
+  if (least_.size() < nodes_) propose_first();
+  flat_ = false;
+  const double even = needed() / (1 + most_.size());
+  for (int list = 0; list < blend_.long_lists() && !flat_; ++list) flat_ = blend_.is_flat(list, even, kFew);
+  if (flat_ && proposed_.empty()) propose_first();
+  sort_proposed();
+}
+
+// Proposes tokens to which the model gives its part.
+void TreeSearch::propose_arcs() {
+  contexts_.clear();
+  double limit = 0;  // on the n-gram model's cost, backing off included
+  const auto update = [&] {
+    const double part = parts().model;
+    limit = part > 0 ? std::log(blend_.rest() / part) + kSlack : INFINITY;
+  };
+  double paid = 0;
+  const auto offer = [&](uint64_t arc, uint32_t token, float arc_cost) {
+    if (is_candidate(token) || blend_.is_listed(token) || is_proposed(token)) return;
+    for (const Automaton::Arcs longer : contexts_)  // a longer context's arc hides this one
+      if (lm_->has_arc(longer, token)) return;
+    const double of_text = blend_.long_lists() ? blend_.share(token) : 0;
+    if (of_text > 0) proposed_.push_back(token);
+    propose(token, arc, scale_ + log_p(of_text, paid + arc_cost));
+    update();
+  };
+  update();
+  uint32_t state = state_;
+  for (; state != kRoot; state = lm_->backoff(state)) {
+    const Automaton::Arcs arcs = lm_->arcs(state);
+    const StateLevel& level = lm_->level(lm_->length(state));
+    for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
+      const float now = static_cast<float>(limit - paid + kSlack);
+      for (uint64_t cheap = level.records.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now);
+           cheap; cheap &= cheap - 1) {
+        const uint64_t arc = begin + __builtin_ctzll(cheap);
+        const float cost = level.records.cost(arc - level.first_arc);
+        if (paid + cost <= limit) offer(arc, lm_->checked_token(arc), cost);
+      }
+    }
+    contexts_.push_back(arcs);
+    paid += lm_->backoff_cost(state);
   }
-  return true;
-}
-
-void LatticeTreeSearch::find_lists() {
-  for (int j = 0; j < models_.size(); ++j) compositions_[j].find_lists();
-}
-
-void LatticeTreeSearch::match_lists() {
-  for (int j = 0; j < models_.size(); ++j) compositions_[j].match_lists();
-}
-
-void LatticeTreeSearch::weigh() {
-  for (int j = 0; j < models_.size(); ++j) compositions_[j].read_costs();
-  for (const Opening& one : best_.openings()) weigh(one.number);
-}
-
-// Computes the softmax over the slot's candidates after a prefix.
-void LatticeTreeSearch::weigh(uint32_t number) {
-  const Opened& own = opened_[number];
-  const Row& row = rows_[own.depth];
-  CostRow nats;
-  for (int i = 0; i < width_; i += kWide) {
-    Doubles cost = load<Doubles>(&row.head[i]);
-    for (int j = 0; j < models_.size(); ++j)
-      cost += models_.weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
-    const Doubles size = cost < 0 ? -cost : cost;
-    store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
-  }
-  if (models_.acceptor)
-    for (int i = 0; i < slots_[own.depth].count; ++i)
-      if (models_.acceptor->next(own.place, slots_[own.depth].tokens[i]) == Acceptor::kNowhere) nats[i] = INFINITY;
-  const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
-  const bool near = all > 1 - kMaxWeight;  // all differences are below 2^52, or infinite
-  for (int i = 0; i < width_; i += kWide) {
-    const Doubles cost = load<Doubles>(&nats[i]), fixed = (cost - all) * kFixedOne;
-    const Integers weight = near ? whole(fixed) : __builtin_convertvector(fixed, Integers);
-    const Integers key = weight << kRankBits | load<Integers>(&row.rank[i]);
-    store(&keys_[number * width_ + i], cost < INFINITY ? key : Integers{} + kTaken);
+  for (const uint32_t token : lm_->by_unigram_cost()) {
+    if (!(paid + lm_->cost(token) <= limit)) break;
+    offer(token, token, lm_->cost(token));
   }
 }
 
-// Few of a prefix's children are ever taken, so they are not sorted.
-bool LatticeTreeSearch::next(uint32_t number, Offer& offer) {
-  int64_t* keys = &keys_[number * width_];
-  const int64_t best = least_of(keys, width_);
-  if (best == kTaken) return false;
-  const Opened& own = opened_[number];
-  offer.cost = own.cost + (best >> kRankBits);
-  offer.rank = best & ((1 << kRankBits) - 1);
-  store_one(keys, slots_[own.depth].place(offer.rank), kTaken);
-  return true;
+// Proposes the first tokens of each long list: they tighten the bound on others, and on what the list can still give.
+void TreeSearch::propose_first() {
+  for (int list = 0; list < blend_.long_lists(); ++list) {
+    sort_proposed();
+    most_[list] = blend_.first(list, nodes_, [&](uint32_t token) { propose_frequent(token); });
+  }
 }
 
-void grow_trees(LatticeTreeSearch* searches, int count) {
-  std::array<LatticeTreeSearch*, kTurns> turn;
-  for (;;) {
-    int left = 0;
-    for (int i = 0; i < count; ++i)
-      if (searches[i].choose()) turn[left++] = &searches[i];
-    if (!left) return;
-    for (int i = 0; i < left; ++i) turn[i]->find_lists();
-    for (int i = 0; i < left; ++i) turn[i]->match_lists();
-    for (int i = 0; i < left; ++i) turn[i]->weigh();
+// Proposes tokens to which a long list gives its part.
+void TreeSearch::propose_frequent() {
+  for (int list = 0; list < blend_.long_lists(); ++list) {
+    sort_proposed();
+    blend_.frequent(list, [&] { return parts().list; }, [&](uint32_t token) { propose_frequent(token); });
   }
+}
+
+void TreeSearch::propose_frequent(uint32_t token) {
+  if (is_candidate(token) || blend_.is_listed(token) || is_proposed(token)) return;
+  proposed_.push_back(token);
+  const Taken taken = lm_->take(state_, token);
+  propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
+}
+
+void TreeSearch::sort_proposed() {
+  std::sort(proposed_.begin(), proposed_.end());
+  sorted_ = proposed_.size();
+}
+
+bool TreeSearch::is_proposed(uint32_t token) const {
+  return std::binary_search(proposed_.begin(), proposed_.begin() + sorted_, token);
+}
+
+// The least p with which a token outside the candidates may be among the n best.
+double TreeSearch::needed() const {
+  if (least_.size() < nodes_) return 0;
+  return std::exp(-static_cast<double>(least_.front() - cost_) / kFixedOne - scale_ - kSlack);
+}
+
+void TreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
+  if (!allowed_.has(token)) return;
+  const Fixed step = to_fixed(std::max(-logq, 0.0));
+  if (step >= kImpossible) return;
+  const Fixed total = cost_ + step;
+  if (least_.size() == nodes_) {
+    if (total > least_.front()) return;
+    std::pop_heap(least_.begin(), least_.end());
+    least_.pop_back();
+  }
+  proposals_.push_back({total, token, arc});
+  least_.push_back(total);
+  std::push_heap(least_.begin(), least_.end());
+}
+
+void TreeSearch::keep_best() {
+  std::sort(proposals_.begin(), proposals_.end(), [this](const Proposal& a, const Proposal& b) {
+    return a.cost != b.cost ? a.cost < b.cost : order(a.token) < order(b.token);
+  });
+  for (const Proposal& best : proposals_) {
+    if (best.cost > least_.front() && least_.size() == nodes_) break;
+    best_.offer({best.cost, order(best.token), static_cast<uint32_t>(children_.size())});
+    children_.push_back({best.arc, best.token});
+  }
+  best_.end_prefix();
+}
+
+uint32_t TreeSearch::order(uint32_t token) const {
+  if (open_) return token;
+  const Slot& slot = slots_[slot_];
+  return slot.rank[slot.tokens.find(token)];
+}
+
+bool TreeSearch::is_candidate(uint32_t token) const {
+  const Slot& slot = slots_[slot_];
+  return slot.tokens.find(token) != TokenSet::kMissing;
 }
 
 }  // namespace rescore

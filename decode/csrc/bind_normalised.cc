@@ -3,7 +3,6 @@
 #include <nanobind/stl/tuple.h>
 
 #include <atomic>
-#include <type_traits>
 
 #include "batch.h"
 #include "batch_trees.h"
@@ -25,14 +24,12 @@ constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores st
 class Normalised {
  public:
   Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-             In<double, 2> alpha, double temperature, bool local, const nb::object& acceptor, size_t transitions,
-             int threads)
+             In<double, 2> alpha, double temperature, const nb::object& acceptor, size_t transitions, int threads)
       : batch_(ModelList(models), histories, ids, cost, alpha, 1, nb::cast<const Acceptor*>(acceptor)),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
         alpha_(alpha.data(), alpha.data() + alpha.size()),
-        temperature_(temperature),
-        local_(local) {
+        temperature_(temperature) {
     if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
       throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
     expect_range("threads", threads, 1, 1024);
@@ -42,14 +39,7 @@ class Normalised {
     batch_.cost = cost_.data();
     batch_.models.alpha = alpha_.data();
     nb::gil_scoped_release release;
-    if (local) {
-      for (size_t b = 0; b < batch_.rows; ++b) {
-        batch_.sausage(b);  // checks its ids
-        starts_.push_back(batch_.starts(b));
-      }
-    } else {
-      push_all(transitions, threads);
-    }
+    push_all(transitions, threads);
     batch_.histories = nullptr;  // not copied
   }
 
@@ -64,7 +54,7 @@ class Normalised {
     auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
     auto logq = make<double>({batch_.rows, paths});
     auto lengths = make<int32_t>({batch_.rows, paths});
-    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+    for_each_path(paths, threads, [&](const PushedWalk& walk, const Sausage& sausage, size_t at) {
       DrawnPath path{tokens.data + at * batch_.slots, q.data + at * batch_.slots * batch_.width, 0, 0};
       draw_path(walk, sausage, uniforms.data() + at * batch_.slots, path);
       logq.data[at] = path.logq;
@@ -76,7 +66,7 @@ class Normalised {
   Out<double> rows(In<int32_t, 3> drafts, int threads) const {
     const size_t paths = expect_drafts(drafts, threads);
     auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
-    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+    for_each_path(paths, threads, [&](const PushedWalk& walk, const Sausage& sausage, size_t at) {
       follow_path(walk, sausage, drafts.data() + at * batch_.slots, q.data + at * batch_.slots * batch_.width);
     });
     return q.array;
@@ -87,10 +77,8 @@ class Normalised {
     return rescore::trees(batch_.rows, nodes, [&](const Trees& trees) {
       parallel_for(batch_.rows, threads, [&](int64_t b) {
         const Sausage sausage = batch_.sausage(b);
-        with_walk(b, sausage, [&](const auto& walk) {
-          NormalisedTreeSearch<std::decay_t<decltype(walk)>> search;
-          trees.counts[b] = search.run(walk, sausage, trees.of(b));
-        });
+        NormalisedTreeSearch search;
+        trees.counts[b] = search.run(PushedWalk(pushed_[b], sausage), sausage, trees.of(b));
       });
     });
   }
@@ -98,22 +86,13 @@ class Normalised {
   Out<double> logq(In<int32_t, 3> drafts, int threads) const {
     const size_t paths = expect_drafts(drafts, threads);
     auto logq = make<double>({batch_.rows, paths});
-    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+    for_each_path(paths, threads, [&](const PushedWalk& walk, const Sausage& sausage, size_t at) {
       logq.data[at] = follow_path(walk, sausage, drafts.data() + at * batch_.slots, nullptr);
     });
     return logq.array;
   }
 
  private:
-  // Calls visit(walk) with the path through a lattice that has taken no token yet.
-  template <typename Visit>
-  void with_walk(int64_t b, const Sausage& sausage, Visit visit) const {
-    if (!local_) return visit(PushedWalk(pushed_[b], sausage));
-    thread_local Compositions compositions;
-    LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, compositions);
-    visit(LocalWalk(lattice));
-  }
-
   void push_all(size_t transitions, int threads) {
     pushed_.resize(batch_.rows);
     std::atomic<size_t> together{0};
@@ -122,7 +101,7 @@ class Normalised {
       pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.starts(b), temperature_, transitions);
       if ((together += pushed_[b].of_arc.size()) > transitions)
         throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
-                                " transitions together; normalise fewer lattices at once, or locally");
+                                " transitions together; normalise fewer lattices at once");
     });
   }
 
@@ -132,9 +111,8 @@ class Normalised {
     nb::gil_scoped_release release;
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       const Sausage sausage = batch_.sausage(b);
-      with_walk(b, sausage, [&](const auto& walk) {
-        for (size_t i = 0; i < paths; ++i) visit(walk, sausage, b * paths + i);
-      });
+      const PushedWalk walk(pushed_[b], sausage);
+      for (size_t i = 0; i < paths; ++i) visit(walk, sausage, b * paths + i);
     });
   }
 
@@ -174,20 +152,18 @@ class Normalised {
   const std::vector<double> alpha_;
   std::vector<nb::object> kept_;  // the models, the acceptor
   const double temperature_;
-  const bool local_;
-  std::vector<Starts> starts_;         // if local
-  std::vector<PushedLattice> pushed_;  // unless local
+  std::vector<PushedLattice> pushed_;
 };
 
 }  // namespace
 
 void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
-      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool,
+      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double,
                     const nb::object&, size_t, int>(),
            "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(), "alpha"_a.noconvert(),
-           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "acceptor"_a = nb::none(),
-           "transitions"_a = kMostTransitions, "threads"_a = 1)
+           nb::kw_only(), "temperature"_a = 1.0, "acceptor"_a = nb::none(), "transitions"_a = kMostTransitions,
+           "threads"_a = 1)
       .def("sample", &Normalised::sample, "uniforms"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("rows", &Normalised::rows, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("trees", &Normalised::trees, nb::kw_only(), "nodes"_a, "threads"_a = 1)

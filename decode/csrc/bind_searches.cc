@@ -16,7 +16,6 @@
 #include "bind_decode.h"
 #include "context_model.h"
 #include "model.h"
-#include "open_tree.h"
 #include "parallel.h"
 
 namespace rescore {
@@ -43,27 +42,6 @@ nb::tuple best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
     });
   }
   return nb::make_tuple(tokens.array, costs.array, counts.array);
-}
-
-// Each thread grows the trees of some lattices, interleaved.
-void best_trees(const Batch& batch, int threads, const Trees& trees) {
-  const int64_t rows = batch.rows, each = std::clamp<int64_t>((rows + threads - 1) / threads, 1, kTurns);
-  parallel_for((rows + each - 1) / each, threads, [&](int64_t group) {
-    thread_local std::array<LatticeTreeSearch, kTurns> searches;
-    const int64_t first = group * each;
-    const int count = std::min(each, rows - first);
-    for (int i = 0; i < count; ++i)
-      searches[i].begin(batch.models, batch.sausage(first + i), batch.starts(first + i), trees.of(first + i));
-    grow_trees(searches.data(), count);
-    for (int i = 0; i < count; ++i) trees.counts[first + i] = searches[i].found();
-  });
-}
-
-nb::tuple best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                    In<double, 2> alpha, int nodes, const Acceptor* acceptor, int threads) {
-  const Batch batch(ModelList(lms), histories, ids, cost, alpha, 1, acceptor);
-  expect_range("threads", threads, 1, 1024);
-  return trees(batch.rows, nodes, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
 // The running texts of a call and the memories, locked against changes during the search.
@@ -111,10 +89,11 @@ class Structures {
  public:
   explicit Structures(const nb::object& allowed) : allowed_(allowed) {}
 
-  void add(int64_t row, const Opening& opening) {
+  void add(int64_t row, const TreeSearch& search) {
+    const Opening& opening = search.opening();
     rows_.push_back(static_cast<int32_t>(row));
     parents_.push_back(static_cast<int32_t>(opening.number ? opening.parent : 0));
-    tokens_.push_back(opening.number ? static_cast<int32_t>(opening.offer.rank) : -1);
+    tokens_.push_back(opening.number ? static_cast<int32_t>(search.token()) : -1);
   }
   const std::vector<int32_t>& rows() const { return rows_; }
 
@@ -155,7 +134,7 @@ class Structures {
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
 // allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
 // [n] each.
-nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                     In<double, 2> alpha, In<double, 2> weights, bool open,
                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
@@ -170,14 +149,14 @@ nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
   if (!memories.empty()) expect_size("memories", memories.size(), batch.rows);
   if (!expected.empty()) expect_size("expected", expected.size(), batch.rows);
   const double* of = weights.data();
-  const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
+  const SlotWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
   expect_range("depth", depth, 1, kMaxNodes);
   expect_range("few", few, 1, 1 << 20);
   if (!(least >= 0 && least <= 1)) throw std::invalid_argument("least: expected a probability, 0 to 1");
   return trees(batch.rows, nodes, [&](const Trees& trees) {
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
-    const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
+    const auto begin = [&](TreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
       search.begin(lm, lm.state(batch.starts(b)[0]), batch.sausage(b), of_slots, open, sources.data(), count,
                    read.expected(b), depth, least, trees.of(b), few);
@@ -185,7 +164,7 @@ nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
     if (allowed.is_none()) {
       const ReadTexts read(texts, memories, expected, lm.vocab_size);
       parallel_for(batch.rows, threads, [&](int64_t b) {
-        thread_local OpenTreeSearch search;
+        thread_local TreeSearch search;
         Sources sources;
         begin(search, b, sources, read);
         while (search.advance()) search.open(Allowed{});
@@ -193,17 +172,17 @@ nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
       });
       return;
     }
-    std::vector<std::unique_ptr<OpenTreeSearch>> searches;
+    std::vector<std::unique_ptr<TreeSearch>> searches;
     std::vector<Sources> sources(batch.rows);
     Structures structures(allowed);
     for (size_t b = 0; b < batch.rows; ++b) {
-      searches.push_back(std::make_unique<OpenTreeSearch>());
+      searches.push_back(std::make_unique<TreeSearch>());
       begin(*searches[b], b, sources[b], ReadTexts(texts, memories, expected, lm.vocab_size));
     }
     while (true) {
       structures.clear();
       for (size_t b = 0; b < batch.rows; ++b)
-        if (searches[b]->advance()) structures.add(b, searches[b]->opening());
+        if (searches[b]->advance()) structures.add(b, *searches[b]);
       if (structures.rows().empty()) break;
       structures.ask();
       const ReadTexts read(texts, memories, expected, lm.vocab_size);  // not while Python runs
@@ -219,9 +198,7 @@ nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
 void bind_searches(nb::module_& m) {
   m.def("best_paths", &best_paths, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(), "threads"_a = 1);
-  m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
-        "alpha"_a.noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(), "threads"_a = 1);
-  m.def("open_tree", &open_tree, "model"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
+  m.def("best_tree", &best_tree, "model"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
         "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,
         "threads"_a = 1);

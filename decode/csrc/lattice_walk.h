@@ -1,11 +1,11 @@
-// Paths through a normalised lattice, sampled or given. Walk: PushedWalk or LocalWalk.
+// Paths through a pushed lattice, sampled or given.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "sausage.h"
+#include "normalised.h"
 
 namespace rescore {
 
@@ -38,8 +38,7 @@ inline int draw_rank(const double* q, int count, double uniform) {
 }
 
 // Samples a token from every row, with uniforms [slots] in [0, 1).
-template <typename Walk>
-void draw_path(Walk walk, const Sausage& sausage, const double* uniforms, DrawnPath& out) {
+inline void draw_path(PushedWalk walk, const Sausage& sausage, const double* uniforms, DrawnPath& out) {
   const size_t slots = sausage.slots, width = sausage.width;
   std::fill(out.tokens, out.tokens + slots, -1);
   std::fill(out.q, out.q + slots * width, 0.0);
@@ -61,8 +60,7 @@ void draw_path(Walk walk, const Sausage& sausage, const double* uniforms, DrawnP
 
 // ln q of a draft [slots], padding -1; -inf if a token is impossible. q, unless null, receives the rows [slots, width]
 // along it: row t is q(. | the draft's first t tokens), 0 after an impossible token.
-template <typename Walk>
-double follow_path(Walk walk, const Sausage& sausage, const int32_t* draft, double* q) {
+inline double follow_path(PushedWalk walk, const Sausage& sausage, const int32_t* draft, double* q) {
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   const size_t width = sausage.width;
   if (q) std::fill(q, q + sausage.slots * width, 0.0);

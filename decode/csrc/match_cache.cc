@@ -9,15 +9,19 @@ void MatchCache::clear() {
   key_.fill(0);
 }
 
+// Contexts are found longest first and read shortest first, in steps whose reads overlap.
 void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, int t, uint64_t* arc, double* cost) {
   struct Unknown {
     uint32_t length;
-    Automaton::List list;
     float backoff_cost;
     uint64_t key;
+    Automaton::List list;
+    uint64_t tokens;  // a bit for each candidate with an arc, by its place
+    std::array<uint32_t, kMaxCandidates> number;
   };
-  std::array<Unknown, kMaxOrder> unknown;  // longest context first
+  std::array<Unknown, kMaxOrder> unknown;
   int count = 0;
+  uint64_t tokens = slot.tokens.all();
   for (;; ++count) {
     if (state == kRoot) {
       for (int i = 0; i < slot.count; ++i) {
@@ -28,33 +32,46 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     }
     const uint64_t key = static_cast<uint64_t>(state) * kMaxSlots + t;
     if (const size_t at = place(key); key_[at] == key) {
-      std::copy_n(row_[at].arc.data(), slot.count, arc);
-      std::copy_n(row_[at].cost.data(), slot.count, cost);
+      const Row& row = row_[at];
+      tokens = row.tokens;
+      std::copy_n(row.arc.data(), slot.count, arc);
+      std::copy_n(row.cost.data(), slot.count, cost);
       break;
     }
-    const uint32_t length = lm.length(state);
-    const uint32_t index = state - lm.level(length).first_state;
-    unknown[count] = {length, lm.list(length, index), lm.level(length).contexts.backoff(index), key};
+    Unknown& one = unknown[count];
+    one.length = lm.length(state);
+    one.key = key;
+    const uint32_t index = state - lm.level(one.length).first_state;
+    one.list = lm.list(one.length, index);
+    lm.prefetch_list(one.length, one.list, slot.tokens);
+    one.backoff_cost = lm.level(one.length).contexts.backoff(index);
     state = lm.backoff(state);
   }
+  for (int i = count; i--;) {
+    Unknown& one = unknown[i];
+    // A context has arcs only for tokens that have arcs in the next shorter one.
+    if (tokens)
+      tokens = lm.match(one.length, one.list, slot.tokens, tokens, MatchRow{one.number.data(), one.list.begin});
+    one.tokens = tokens;
+    for (uint64_t left = tokens; left; left &= left - 1) lm.prefetch_arc(one.length, one.number[__builtin_ctzll(left)]);
+  }
   while (count--) {
-    const auto& [length, list, backoff_cost, key] = unknown[count];
-    const uint64_t first = lm.level(length).first_arc;
-    for (int i = 0; i < slot.count; ++i) cost[i] += backoff_cost;
-    std::array<uint32_t, kMaxCandidates> number;
-    for (uint64_t found = lm.match(length, list, slot.tokens, slot.tokens.all(), MatchRow{number.data(), list.begin});
-         found; found &= found - 1) {
-      const int place = __builtin_ctzll(found);
-      arc[place] = first + number[place];
-      cost[place] = lm.cost(length, arc[place]);
+    const Unknown& one = unknown[count];
+    const uint64_t first = lm.level(one.length).first_arc;
+    for (int i = 0; i < slot.count; ++i) cost[i] += one.backoff_cost;
+    for (uint64_t left = one.tokens; left; left &= left - 1) {
+      const int place = __builtin_ctzll(left);
+      arc[place] = first + one.number[place];
+      cost[place] = lm.cost(one.length, arc[place]);
     }
-    if (length + 1 < lm.order) keep(key, slot.count, arc, cost);  // no context backs off to the longest ones
+    if (one.length + 1 < lm.order) keep(one.key, slot.count, one.tokens, arc, cost);  // none back off to longer ones
   }
 }
 
-void MatchCache::keep(uint64_t key, int count, const uint64_t* arc, const double* cost) {
+void MatchCache::keep(uint64_t key, int count, uint64_t tokens, const uint64_t* arc, const double* cost) {
   const size_t at = place(key);
   key_[at] = key;
+  row_[at].tokens = tokens;
   std::copy_n(arc, count, row_[at].arc.data());
   std::copy_n(cost, count, row_[at].cost.data());
 }

@@ -26,11 +26,12 @@ class MatchCache {
   static constexpr int kBits = 8;
 
   struct Row {
+    uint64_t tokens;  // a bit for each candidate with an arc in the context, by its place
     std::array<uint64_t, kMaxCandidates> arc;
     std::array<double, kMaxCandidates> cost;
   };
   static size_t place(uint64_t key) { return key * 0x9E3779B97F4A7C15ull >> (64 - kBits); }
-  void keep(uint64_t key, int count, const uint64_t* arc, const double* cost);
+  void keep(uint64_t key, int count, uint64_t tokens, const uint64_t* arc, const double* cost);
 
   std::array<uint64_t, 1 << kBits> key_;  // 0: none
   std::unique_ptr<Row[]> row_;            // [1 << kBits]

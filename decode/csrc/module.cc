@@ -1,12 +1,12 @@
 // The Python module of the native core.
 
 #include "best_paths.h"
+#include "best_tree.h"
 #include "bind_decode.h"
 #include "bind_lattice.h"
 #include "bind_lm.h"
 #include "context_model.h"
 #include "models.h"
-#include "open_tree.h"
 #include "order.h"
 #include "sausage.h"
 #include "top.h"

@@ -81,42 +81,4 @@ void PushedWalk::take(int t, int rank) {
   lattice_.lattice.find(node_, place, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
 }
 
-LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
-                           Compositions& compositions)
-    : models(models), sausage(sausage), temperature(temperature), compositions(compositions) {
-  read_slots(sausage, slots);
-  for (int j = 0; j < models.size(); ++j)
-    start[j] = compositions[j].start(*models.lm[j], slots, row_size(sausage.width), starts[j]);
-  if (models.acceptor) start[models.size()] = models.acceptor->start;
-}
-
-const double* LocalWalk::row(int t) {
-  const Models& models = lattice_.models;
-  const Slot& slot = lattice_.slots[t];
-  std::array<double, kMaxCandidates> nats, cost;
-  for (int i = 0; i < slot.count; ++i) nats[i] = lattice_.sausage.slot_cost(t)[slot.rank[i]];
-  for (int j = 0; j < models.size(); ++j) {
-    LazyComposition& composition = lattice_.compositions[j];
-    composition.find_lists();
-    composition.match_lists();
-    composition.read_costs();
-    const double* of_model = composition.costs(at_[j]);
-    for (int i = 0; i < slot.count; ++i) nats[i] += models.weight(j, t) * of_model[i];
-  }
-  cost.fill(kImpossibleCost);
-  for (int i = 0; i < slot.count; ++i)
-    if (!models.acceptor || models.acceptor->next(at_[models.size()], slot.tokens[i]) != Acceptor::kNowhere)
-      cost[slot.rank[i]] = scaled(to_fixed(nats[i]), lattice_.temperature);
-  const double all = log_sum(cost.data(), slot.count);
-  for (int rank = 0; rank < slot.count; ++rank) logq_[rank] = logq(all, cost[rank]);
-  return logq_.data();
-}
-
-void LocalWalk::take(int t, int rank) {
-  const Models& models = lattice_.models;
-  for (int j = 0; j < models.size(); ++j) at_[j] = lattice_.compositions[j].next(at_[j], lattice_.slots[t].place(rank));
-  if (models.acceptor)
-    at_[models.size()] = models.acceptor->next(at_[models.size()], lattice_.sausage.slot_ids(t)[rank]);
-}
-
 }  // namespace rescore

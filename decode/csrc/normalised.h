@@ -1,17 +1,14 @@
 // A conditional distribution q(w | prefix) over the drafts of a lattice, for sampling and evaluation.
 //
-// Global: q(w_1..w_T) is proportional to exp(-cost / temperature), with the path's rescored cost. The composition's
-// weights are pushed towards its start in the log semiring (Mohri, "Weighted automata algorithms", 2009, section 5.3),
-// so a prefix matters only through its node, and q(w | prefix) is w's share of what may follow.
-// Local: q(w | prefix) is the softmax over the slot's candidates of -(cost of w after the prefix) / temperature, as in
-// best_tree.h. Nodes are expanded when a path reaches them.
+// q(w_1..w_T) is proportional to exp(-cost / temperature), with the path's rescored cost. The composition's weights are
+// pushed towards its start in the log semiring (Mohri, "Weighted automata algorithms", 2009, section 5.3), so a prefix
+// matters only through its node, and q(w | prefix) is w's share of what may follow.
 #pragma once
 
 #include <array>
 #include <vector>
 
 #include "layer_rows.h"
-#include "lazy_composition.h"
 #include "product_lattice.h"
 
 namespace rescore {
@@ -61,36 +58,6 @@ class PushedWalk {
   const PushedLattice& lattice_;
   const Sausage& sausage_;
   uint32_t node_;
-  std::array<double, kMaxCandidates> logq_;
-};
-
-// A sausage composed with every model, on demand.
-using Compositions = std::array<LazyComposition, kMaxModels>;
-
-// The part of a locally normalised lattice that its paths share.
-struct LocalLattice {
-  LocalLattice(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
-               Compositions& compositions);
-
-  const Models& models;
-  const Sausage& sausage;
-  const double temperature;
-  Compositions& compositions;
-  Slots slots;
-  States start{};  // nodes of the compositions, then the acceptor's state
-};
-
-// A path through it, with the interface of PushedWalk.
-class LocalWalk {
- public:
-  explicit LocalWalk(LocalLattice& lattice) : lattice_(lattice), at_(lattice.start) {}
-
-  const double* row(int t);
-  void take(int t, int rank);
-
- private:
-  LocalLattice& lattice_;
-  States at_;
   std::array<double, kMaxCandidates> logq_;
 };
 

@@ -1,4 +1,4 @@
-// The n most probable prefixes of a normalised lattice. Walk: PushedWalk or LocalWalk.
+// The n most probable prefixes of a pushed lattice.
 #pragma once
 
 #include <algorithm>
@@ -7,25 +7,22 @@
 #include <vector>
 
 #include "best_prefixes.h"
+#include "normalised.h"
 #include "sausage.h"
 
 namespace rescore {
 
 // A prefix has the probability q(prefix), the sum over the drafts that begin with it. Its children are the candidates
 // of the next slot, with q(w | prefix).
-template <typename Walk>
 class NormalisedTreeSearch {
  public:
   // `start` has taken no token yet. Returns the number of prefixes.
-  int run(const Walk& start, const Sausage& sausage, TreeOutput out) {
-    children_.clear();
+  int run(const PushedWalk& start, const Sausage& sausage, TreeOutput out) {
     walks_.clear();
-    best_.begin(sausage.length(), out, 1);
-    const auto next = [&](uint32_t number, Offer& offer) { return children_.next(number, offer); };
-    const auto token = [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; };
-    while (best_.advance(next, token)) {
-      const Opening& opening = best_.openings().front();
-      walks_.push_back(opening.depth ? Walk(walks_[opening.parent]) : start);
+    best_.begin(sausage.length(), out);
+    while (best_.advance([&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; })) {
+      const Opening& opening = best_.opening();
+      walks_.push_back(opening.depth ? PushedWalk(walks_[opening.parent]) : start);
       if (opening.depth) walks_.back().take(opening.depth - 1, opening.offer.rank);
       open(opening, sausage);
     }
@@ -33,22 +30,23 @@ class NormalisedTreeSearch {
   }
 
  private:
-  // Sorts the children of a prefix.
+  // Offers the children of a prefix, sorted.
   void open(const Opening& opening, const Sausage& sausage) {
     const double* logq = walks_[opening.number].row(opening.depth);
-    const size_t first = children_.offers.size();
+    children_.clear();
     for (int rank = 0; rank < sausage.candidates(opening.depth); ++rank)
       if (logq[rank] != -std::numeric_limits<double>::infinity())
-        children_.offers.push_back(
+        children_.push_back(
             {opening.offer.cost + to_fixed(std::max(-logq[rank], 0.0)), static_cast<uint32_t>(rank), 0});
-    std::sort(children_.offers.begin() + first, children_.offers.end(),
+    std::sort(children_.begin(), children_.end(),
               [](const Offer& a, const Offer& b) { return a.cost != b.cost ? a.cost < b.cost : a.rank < b.rank; });
-    children_.end_prefix();
+    for (const Offer& child : children_) best_.offer(child);
+    best_.end_prefix();
   }
 
   BestPrefixes best_;
-  std::vector<Walk> walks_;  // of the opened prefixes
-  SortedChildren children_;
+  std::vector<PushedWalk> walks_;  // of the opened prefixes
+  std::vector<Offer> children_;    // of one
 };
 
 }  // namespace rescore

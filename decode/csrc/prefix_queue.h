@@ -17,8 +17,7 @@ class PrefixQueue {
 
   void clear() { size_ = 0; }
   size_t size() const { return size_; }
-  // Number 0 is the first; the next numbers are usually among the first.
-  uint32_t operator[](size_t i) const { return prefix_[i]; }
+  uint32_t top() const { return prefix_[0]; }
 
   void push(Fixed cost, uint32_t prefix) {
     if (size_ == cost_.size()) {

@@ -44,7 +44,7 @@ class Calibration(Checked, frozen=True, kw_only=True):
     head   at least 0; 1 / head is the heads' temperature
     alpha  at least 0
     prior  how much of the heads' preference for frequent words is removed
-    floor  extra cost of tokens that a head does not list
+    floor  extra cost of tokens that a head does not list; 1e4 leaves them nothing
     open   whether tokens other than the candidates may be drafted, by a rho arc in every slot
     text   shares of the running text (prompt included), for contexts of 0, 1, .. tokens; None ignores the text
     """
@@ -55,6 +55,11 @@ class Calibration(Checked, frozen=True, kw_only=True):
     floor: _SignedWeights = (-5.5,)
     open: bool = True
     text: Shares | None = None
+
+    @classmethod
+    def softmax(cls, alpha: Sequence[float], *, head: Sequence[float] = (1.0,)) -> Calibration:
+        """q is the softmax over the slot's candidates of -(rescored cost), after Kim et al., section 7.2."""
+        return cls(head=tuple(head), alpha=tuple(alpha), prior=(0.0,), floor=(MAX_WEIGHT,), open=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,7 +163,7 @@ def propose_trees(
     sausages = sausages or blank(len(histories))
     alpha, of_slots = weights or (np.empty((1, 0)), np.empty((3, 0)))
     return Trees.of_core(
-        _core.open_tree(
+        _core.best_tree(
             model.core,
             histories,
             sausages.ids,

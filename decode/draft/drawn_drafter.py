@@ -71,7 +71,6 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
     """Draws p drafts independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
 
     temperature  of q: costs are divided by it
-    local        normalises each slot by itself, instead of whole paths
     """
 
     def __init__(
@@ -81,15 +80,14 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
         *,
         paths: int = 1,
         temperature: float = 1.0,
-        local: bool = False,
     ):
         check_paths(paths)
         self.lattice, self.rescorer, self.drawn = lattice, rescorer or Rescorer(), paths
-        self.temperature, self.local = temperature, local
+        self.temperature = temperature
 
     def draft(self, lattices: HeadsLatticeSession, step: DraftStep) -> Proposed:
         sausages, histories = lattices.sausages(step), step.contexts(self.rescorer.context)
-        found = self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
+        found = self.rescorer.normalise(sausages, histories, temperature=self.temperature)
         drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
         drafts = []
         for row, room in enumerate(step.room):

@@ -62,6 +62,19 @@ class PathDrafter(LatticeDrafter, Rescoring):
         return self.rescorer.paths(lattices.sausages(step), histories, step.nodes or self.paths)
 
 
+class PushedTreeDrafter(LatticeDrafter, Rescoring):
+    """Drafts the `nodes` most probable prefixes of the rescored lattice under the q of whole paths
+    (docs/how/pushing.md).
+    """
+
+    def __init__(self, lattice: Lattices, rescorer: Rescorer, *, nodes: int):
+        self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
+
+    def draft(self, lattices: LatticeSession, step: DraftStep) -> Proposed:
+        lattice = self.rescorer.normalise(lattices.sausages(step), step.contexts(self.rescorer.context))
+        return lattice.trees(step.nodes or self.nodes)
+
+
 def check_paths(paths: int) -> None:
     if not 1 <= paths <= 1024:
         raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
@@ -238,3 +251,9 @@ def medusa_tree(
 
 def eagle_2_tree(sources: DraftSources, *, nodes: int | str = 64, top_k: int | None = None) -> LatticeTreeDrafter:
     return LatticeTreeDrafter(sources.lattice(top_k), dynamic_trees, nodes=fixed_size(nodes))
+
+
+def pushed_tree(
+    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, nodes: int | str = 64
+) -> PushedTreeDrafter:
+    return PushedTreeDrafter(sources.lattice(top_k), sources.rescorer("paths", lm, alpha), nodes=fixed_size(nodes))

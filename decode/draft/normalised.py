@@ -1,9 +1,7 @@
 """A lattice as a distribution q over drafts, for sampling and lossless verification.
 
-Global normalisation: q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py.
-The composition's weights are pushed in the log semiring, so that q(w | prefix) accounts for what may follow.
-Local normalisation: q(w | prefix) is the softmax over the slot's candidates.
-Comparison: docs/how/pushing.md.
+q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py. The composition's
+weights are pushed in the log semiring, so that q(w | prefix) accounts for what may follow (docs/how/pushing.md).
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ class NormalisedLattice:
         """The trees of the n most probable prefixes under q, by exact best-first search; a batch even for a single
         sausage.
 
-        No tree of n nodes has a greater expected accepted length under q. Local normalisation at temperature 1 gives
-        the trees of `Rescorer.trees`.
+        No tree of n nodes has a greater expected accepted length under q.
         """
         return Trees.of_core(self._core.trees(nodes=whole(n, "n"), threads=self.threads))
 

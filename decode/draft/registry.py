@@ -126,7 +126,7 @@ SPECS: dict[str, Spec] = {
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
             needs=(*HEADS, "lm"),
         ),
-        Spec("pushed-tree", TREES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
+        Spec("pushed-tree", LATTICES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
         Spec("lm-alone", TREES, "a tree from --lm alone", needs=("lm",)),
         Spec(
             "prompt-lookup",

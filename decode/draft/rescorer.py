@@ -1,7 +1,7 @@
 """Drafts of sausage lattices, rescored by n-gram models: the best token tree, the p best paths, samples.
 
-Trees are those of a calibrated q (docs/how/calibrated-q.md), in which the n-gram model and the text so far also propose
-tokens that no head lists. Paths and samples have a rescored cost: that of w_1..w_T is
+Trees are those of a calibrated q (docs/how/calibrated-q.md), by default one in which the n-gram model and the text so
+far also propose tokens that no head lists. Paths and samples have a rescored cost: that of w_1..w_T is
 sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al., "Exploring and Improving
 Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
 """
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibration import CalibratedTrees, Calibration
+from rescore.decode.draft.calibration import DEFAULT, CalibratedTrees, Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.checked import numbers, real, whole
@@ -25,6 +25,7 @@ from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, token_ids
 from rescore.lm.model.ngram import NGram
 
+MERGE = "merge several into one (`rescore.merge_models`, `rescore lm merge`)"
 MAX_WEIGHT = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
 
 
@@ -66,15 +67,16 @@ def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64
 class Rescorer:
     """An n-gram model, and how it is weighed against the heads; drafts trees and paths from lattices.
 
-    models       one NGram, several, or none (the heads alone)
+    models       one NGram; several, for paths and samples; or none: the heads alone
     alpha, head  weights of the models' costs (one for all, one per model [J], or one per model and slot [J, T]) and of
-                 the heads' (one for all slots, or one per slot [T]), from 0 to 1000. With either, or without a single
-                 model, trees too follow the rescored cost; the default of `paths` and `normalise` is alpha 0.3, head 1
+                 the heads' (one for all slots, or one per slot [T]), from 0 to 1000. With either, and without models,
+                 q of trees is the softmax over a slot's candidates of -(rescored cost) (`Calibration.softmax`); the
+                 default of `paths` and `normalise` is alpha 0.3, head 1
     calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
-    memory       texts of earlier requests, another source of q; least: the smallest q of a whole prefix
+    memory       texts of earlier requests, another source of q
+    least        the smallest q of a whole prefix
+    vocab_size   V of the target; None: the models'
     threads      for batches
-
-    calibrated: searches trees under q; None if trees follow the rescored cost
     """
 
     def __init__(
@@ -86,54 +88,62 @@ class Rescorer:
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
         least: float = 0.0,
+        vocab_size: int | None = None,
         threads: int = 1,
     ):
         models = (models,) if isinstance(models, NGram) else tuple(models)
-        self.calibrated: CalibratedTrees | None = None
-        if alpha is None and head is None and len(models) == 1:
-            self.calibrated = CalibratedTrees(models[0], calibration, memory=memory, least=least, threads=threads)
-        elif alpha is None and len(models) > 1:
-            raise ValueError(
-                f"alpha: expected weights of {len(models)} models, got none; or merge the models into one "
-                "(`rescore.merge_models`), for trees under a calibrated q"
-            )
-        elif calibration is not None or memory is not None:
+        weighed = alpha is not None or head is not None or len(models) != 1
+        if weighed and (calibration is not None or memory is not None):
             raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
-        self.vocab_size = max((model.vocab_size for model in models), default=ALL)
+        if alpha is None and len(models) > 1:
+            raise ValueError(f"alpha: expected weights of {len(models)} models, got none; or {MERGE}")
+        self._given: dict[str, Any] = {
+            "alpha": alpha,
+            "head": head,
+            "calibration": calibration,
+            "memory": memory,
+            "least": least,
+        }
+        self.vocab_size = vocab_size or max((model.vocab_size for model in models), default=ALL)
         self.models = tuple(model.widened(self.vocab_size) for model in models)
         self.alpha = checked_alpha(DEFAULT_ALPHA if alpha is None else alpha, len(models))
         self.head, self.threads = checked_head(1.0 if head is None else head), whole(threads, "threads")
+        self.calibration = calibration or DEFAULT
+        if weighed and len(models) < 2:
+            self.calibration = Calibration.softmax(*self.alpha.tolist() or [[0.0]], head=self.head.tolist())
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
         self._wide: dict[int, Rescorer] = {}  # the results of `widened`
+        self._trees: CalibratedTrees | None = None
+        if len(models) == 1 or (vocab_size and not models):
+            model = self.models[0] if models else NGram.uniform(self.vocab_size)
+            self._trees = CalibratedTrees(model, self.calibration, memory=memory, least=least, threads=self.threads)
+
+    @property
+    def calibrated(self) -> CalibratedTrees:
+        """Searches trees under q. ValueError if there are several models, or none and no `vocab_size`."""
+        if self._trees is None:
+            told = f"got {len(self.models)}; {MERGE}" if self.models else "or a vocab_size, got neither"
+            raise ValueError(f"trees: expected one n-gram model, {told}")
+        return self._trees
 
     def __repr__(self) -> str:
-        models = ", ".join(map(repr, self.models))
-        if self.calibrated is not None:
-            memory = f", memory={self.calibrated.memory!r}" if self.calibrated.memory else ""
-            return f"Rescorer({models}, calibration={self.calibrated.calibration!r}{memory})"
-        return f"Rescorer([{models}], alpha={self.alpha.tolist()}, head={self.head.tolist()})"
+        given = "".join(f", {name}={value!r}" for name, value in self._given.items() if value is not None)
+        return f"Rescorer([{', '.join(map(repr, self.models))}]{given})"
 
     @property
     def context(self) -> int:
         """How many tokens of the history the models read: N - 1 of the longest, or the memory's."""
-        if self.calibrated is not None:
-            return self.calibrated.context
-        return max((model.order - 1 for model in self.models), default=0)
+        orders, memory = [model.order for model in self.models], self._given["memory"]
+        return max(max(orders, default=1) - 1, memory.context if memory else 0)
 
     def widened(self, vocab_size: int) -> Rescorer:
         """This rescorer for lattices and histories of a target of more ids (`NGram.widened`); the result is kept."""
-        if not self.models or vocab_size == self.vocab_size:
+        if vocab_size == self.vocab_size:
             return self
         if vocab_size not in self._wide:
-            models, same = [model.widened(vocab_size) for model in self.models], self.calibrated
-            weights: dict[str, Any] = (
-                {"alpha": self.alpha, "head": self.head}
-                if same is None
-                else {"calibration": same.calibration, "memory": same.memory, "least": same.least}
-            )
-            self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads)
+            self._wide[vocab_size] = Rescorer(self.models, **self._given, vocab_size=vocab_size, threads=self.threads)
         return self._wide[vocab_size]
 
     def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, acceptor: Acceptor | None = None) -> Drafts:
@@ -151,8 +161,6 @@ class Rescorer:
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
-        if self.calibrated is None:
-            raise ValueError("text: only trees under a calibrated q read the running text; leave out alpha and head")
         return self.calibrated.text(prompt)
 
     def trees(
@@ -168,23 +176,19 @@ class Rescorer:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
         history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
-        texts     of a calibrated q: the running text of each lattice (`text`), which the caller extends; with them the
+        texts     where q reads the running text: that of each lattice (`text`), which the caller extends; with them the
                   last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
-        depth     of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
+        depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
-
-        With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
         """
         sausage = _arrays("trees", sausage)
-        if self.calibrated is not None:
-            batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-            rows, depth = self._rows(history, len(batch.ids)), depth if depth is None else whole(depth, "depth")
-            bounds = [acceptor.start(self.vocab_size, ())] * len(batch.ids) if acceptor else ()
-            return self.calibrated.trees(batch, rows, whole(n, "n"), texts=texts, depth=depth, structures=bounds)
-        _refuse("texts", texts, "with alpha or head, whose trees read no text")
-        _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
-        call, core = self._call(sausage, history), _core_of(acceptor)
-        return Trees.of_core(_core.best_tree(*call, nodes=whole(n, "n"), acceptor=core, threads=self.threads))
+        batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+        rows, depth = self._rows(history, len(batch.ids)), depth if depth is None else whole(depth, "depth")
+        fitted = self
+        if not self.models and not self._trees:  # as many ids as there are
+            fitted = self.widened(1 << int(max(batch.ids.max(initial=0), rows.max(initial=0))).bit_length())
+        bounds = [acceptor.start(fitted.vocab_size, ())] * len(batch.ids) if acceptor else ()
+        return fitted.calibrated.trees(batch, rows, whole(n, "n"), texts=texts, depth=depth, structures=bounds)
 
     def tree(
         self,
@@ -215,20 +219,16 @@ class Rescorer:
         history: ArrayLike,
         *,
         temperature: float = 1.0,
-        local: bool = False,
         acceptor: Acceptor | None = None,
     ) -> NormalisedLattice:
         """Returns the lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
 
-        q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`; with `local`, q(w | prefix)
-        is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
-        expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB. acceptor: as in `paths`.
+        q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`. temperature: 1e-6 to 1e6. The
+        whole composition is expanded: ValueError beyond 2^25 arcs per batch, some 1.3 GB. acceptor: as in `paths`.
         """
         call, threads = self._call(_arrays("normalise", sausage), history), self.threads
         temperature = real(temperature, "temperature")
-        core = _core.Normalised(
-            *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
-        )
+        core = _core.Normalised(*call, temperature=temperature, acceptor=_core_of(acceptor), threads=threads)
         return NormalisedLattice(core, ids=sausage.ids, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
@@ -276,8 +276,3 @@ def _arrays(call: str, sausage: Sausage) -> Sausage:
             "Sausage.from_logits or Sausage.from_topk"
         )
     return sausage
-
-
-def _refuse(name: str, given: object, why: str) -> None:
-    if given is not None:
-        raise TypeError(f"{name}: expected none {why}")

@@ -100,8 +100,8 @@ class Settings(Checked, frozen=True, kw_only=True):
     on. For a model without heads, slots, top_k and p are 0 and there is at most one n-gram model.
 
     paths         weights of the p best paths, with all models; None without heads
-    scalar_alpha  the best single alpha, shared among the models, for "paths" and for uncalibrated "trees"; {} without
-                  heads
+    scalar_alpha  the best single alpha, shared among the models, for "paths" and, with one model, for uncalibrated
+                  "trees"; {} without heads
     trees         calibrations by kind: "closed", "open" and "alone" (the n-gram model without heads, a control); only
                   "blend" without heads; None with several models
     values        block efficiency (mean over tasks) on the tuning part, for comparison with the held-out part
@@ -129,7 +129,7 @@ class Settings(Checked, frozen=True, kw_only=True):
         super().__post_init__()
         heads, models = self.slots > 0, len(self.paths.alpha if self.paths else self.models)
         kinds = {BLEND} if not heads else {*KINDS} if models == 1 else None
-        scalars = {"paths", "trees"} if heads else set()
+        scalars = [{"paths"}, {"paths", "trees"}] if heads else [set()]
         weights = [(self.paths.head,), self.paths.alpha] if self.paths else []
         lengths = [{len(one) for one in each} for each in weights]
         for name, expected, fits in (
@@ -139,7 +139,7 @@ class Settings(Checked, frozen=True, kw_only=True):
             ("p", "at least 1 with heads, 0 without", (self.p > 0) == heads),
             ("paths", "weights with heads, null without", (self.paths is not None) == heads),
             ("paths", f"one weight, or {self.slots}", all(one in ({1}, {self.slots}) for one in lengths)),
-            ("scalar_alpha", "paths and trees with heads", {*self.scalar_alpha} == scalars),
+            ("scalar_alpha", "paths, and trees of one model, with heads", {*self.scalar_alpha} in scalars),
             ("trees", f"{kinds}", (self.trees and {*self.trees}) == kinds),
             ("seed", "less than 2**64", self.seed < 1 << 64),
         ):

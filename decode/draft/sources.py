@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.pace import AutoWidth
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import MERGE, Rescorer
 
 if TYPE_CHECKING:
     from rescore.decode.draft.calibration import Calibration
@@ -115,6 +115,8 @@ class DraftSources(ABC):
             return self.once((kind, task), lambda: tuned.calibrated(kind, task=task, models=models, threads=threads))
         if not (models := self.lms(lm)):
             raise Missing("expected at least one --lm, or --settings with a file written by `rescore tune`, got none")
+        if kind != "paths" and len(models) > 1:
+            raise Missing(f"trees: expected one --lm, got {len(models)}; {MERGE}")
         weights = self.weights(lm, alpha)
         return self.once("fixed", lambda: Rescorer(models, alpha=weights, threads=self.threads))
 
@@ -136,7 +138,7 @@ class DraftSources(ABC):
         if (found.paths is None) if kind == "paths" else kind not in (found.trees or (kind,)):
             raise Missing("the settings are of a model without heads")
         if kind != "paths" and found.trees is None:
-            raise Missing("the settings have several n-gram models, and so no trees; merge the models and tune again")
+            raise Missing(f"the settings have several n-gram models, and so no trees; {MERGE}, and tune again")
         return found
 
 

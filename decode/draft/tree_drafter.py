@@ -33,13 +33,11 @@ NODES = 64  # of the trees from which chains are selected
 class TreeDrafter(Rescoring):
     """Drafts the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
 
-    lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
+    lattice   of the model's heads; None drafts without heads, which takes a q of open lattices
     rescorer  its trees are drafted; None: those of the heads alone
     nodes     n, or an `AutoWidth`, which chooses it at each step
-    depth     maximal depth of the tree, with a calibrated q; None: as deep as q reaches. Past the heads, n-gram model
-              and text draft alone
+    depth     maximal depth of the tree; None: as deep as q reaches. Past the heads, n-gram model and text draft alone
     rejected  whether the target's predictions after rejected nodes count in the running text
-    pushed    of fixed weights: trees under the q of whole paths (docs/how/pushing.md)
     chains    whether only the best chain of each tree is drafted, at most n tokens: for targets that read no trees
     """
 
@@ -53,25 +51,22 @@ class TreeDrafter(Rescoring):
         nodes: int | AutoWidth = 64,
         depth: int | None = None,
         rejected: bool = True,
-        pushed: bool = False,
         chains: bool = False,
     ):
         nodes = nodes if isinstance(nodes, AutoWidth) else whole(nodes, "nodes", 1, MOST_NODES)
         rescorer = rescorer or Rescorer()
-        if rescorer.calibrated is None and (lattice is None or depth is not None):
-            what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
-            raise ValueError(f"{what}; leave out alpha and head of the rescorer to draft without heads or past them")
+        if lattice is None and not rescorer.calibration.open:
+            raise ValueError("lattice: expected that of heads; leave out alpha and head to draft without")
         if depth is not None and not 1 <= depth <= MOST_NODES:
             raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
-        self.depth, self.rejected, self.pushed, self.chains = depth, rejected, pushed, chains
+        self.depth, self.rejected, self.chains = depth, rejected, chains
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
         if isinstance(self.nodes, int):
             return TreeSession(self, lattices, self.nodes)
-        calibrated = self.rescorer.calibrated
-        learns = self.rejected and calibrated is not None and calibrated.reads_text
+        learns = self.rejected and self.rescorer.calibrated.reads_text
         return AutoSession(self, lattices, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
 
 
@@ -88,16 +83,14 @@ class NGramDrafter(TreeDrafter):
 
 
 class TreeSession:
-    """The trees of one call, step by step, from the heads' lattices if there are any.
-
-    A calibrated q reads each request's text, if it uses it, and what it is expected to be.
+    """The trees of one call, step by step, from the heads' lattices if there are any. q reads each request's text, if
+    it uses it, and what it is expected to be.
     """
 
     def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, nodes: int):
         self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
-        self.calibrated, self._texts = drafter.rescorer.calibrated, None
-        if self.calibrated is not None and self.calibrated.reads_text:
-            self._texts = RunningTexts(self.calibrated, rejected=drafter.rejected)
+        self.calibrated = calibrated = drafter.rescorer.calibrated
+        self._texts = RunningTexts(calibrated, rejected=drafter.rejected) if calibrated.reads_text else None
         self._expected = ExpectedTexts()
 
     def propose(self, step: DraftStep) -> Proposed:
@@ -108,8 +101,7 @@ class TreeSession:
         """Reads the tokens of a step that drafts, and of the steps before it that did not."""
         if self._texts:
             self._texts.read(step)
-        if self.calibrated is not None:
-            self._expected.read(step)
+        self._expected.read(step)
 
     def trees(self, step: DraftStep, n: int) -> Trees:
         """Trees of n nodes, or their best chains of at most n tokens."""
@@ -119,14 +111,9 @@ class TreeSession:
         return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
 
     def searched(self, step: DraftStep, n: int) -> Trees:
-        rescorer, lattices = self.drafter.rescorer, self.lattices
-        if self.calibrated is None:
-            assert lattices is not None
-            lattice = lattices.sausages(step), step.contexts(rescorer.context)
-            return rescorer.normalise(*lattice).trees(n) if self.drafter.pushed else rescorer.trees(*lattice, n)
         longest = max((memory.context for memory in step.memories if memory), default=0)
         return self.calibrated.trees(
-            lattices.sausages(step) if lattices else blank(len(step.histories)),
+            self.lattices.sausages(step) if self.lattices else blank(len(step.histories)),
             step.contexts(max(self.calibrated.context, longest)),
             n,
             texts=[self._texts.texts[request] for request in step.requests] if self._texts else [],
@@ -137,7 +124,7 @@ class TreeSession:
         )
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        if self.calibrated is not None and self.calibrated.memory:
+        if self.calibrated.memory:
             self.calibrated.memory.remember(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
@@ -244,7 +231,8 @@ def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPa
 
 
 def heads_tree(sources: DraftSources, *, nodes: int | str = "auto", top_k: int | None = None) -> TreeDrafter:
-    return TreeDrafter(sources.lattice(top_k), nodes=sources.nodes(nodes), chains=sources.chains)
+    rescorer = Rescorer(vocab_size=sources.vocab_size, threads=sources.threads)
+    return TreeDrafter(sources.lattice(top_k), rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
 
 
 def tree(
@@ -259,13 +247,6 @@ def tree(
     """Of fixed weights, or calibrated by settings."""
     rescorer, lattice = sources.rescorer("closed", lm, alpha, settings), sources.lattice(top_k, settings)
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
-
-
-def pushed_tree(
-    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, nodes: int | str = 64
-) -> TreeDrafter:
-    rescorer, lattice = sources.rescorer("closed", lm, alpha), sources.lattice(top_k)
-    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), pushed=True)
 
 
 def lm_alone(sources: DraftSources, *, lm: Any = (), nodes: int | str = 16, ahead: int | None = None) -> NGramDrafter:

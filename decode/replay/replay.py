@@ -276,10 +276,8 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
     sausages, sequence = block.sausages([row], top_k), int(block.sequence_of[row])
     prompt, rows = parts_of(block, sequence)
     text = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
-    if rescorer.calibrated is None:
-        return rescorer.trees(sausages, text[None], n)[0]
     read = []
-    if rescorer.calibrated.reads_text:
+    if rescorer.calibration.text is not None:
         read = [rescorer.text(text[: prompt.stop - prompt.start])]
         read[0].extend(text[prompt.stop - prompt.start :])
     return rescorer.trees(sausages, text[None], n, texts=read, depth=block.slots)[0]

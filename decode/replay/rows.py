@@ -231,8 +231,8 @@ def trees(
     heads: bool = True,
     everywhere: bool = False,
 ) -> DrafterReplay:
-    """The trees of a rescorer; n of each name. heads: whether it has the heads' lattices, if the dump has any;
-    everywhere: as in `DrafterReplay`.
+    """The trees of a rescorer of the dump's vocabulary; n of each name. heads: whether it has the heads' lattices, if
+    the dump has any; everywhere: as in `DrafterReplay`.
     """
 
     def make(block: DumpBlock) -> TreeDrafter:

@@ -47,7 +47,7 @@ def browser(
     tokens), "base" and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent],
     ..], and "accepted" {"base", "best", "tree", "open"}.
     """
-    trees = {"tree": rescorer}
+    trees = {"tree": rescorer if len(rescorer.models) < 2 else Rescorer()}
     if rescorer.models:
         trees["open"] = Rescorer(rescorer.models[0], calibration=calibration)
     sources = [islice(_sequences(dump, task, rescorer, trees, nodes), sequences) for task in tasks]

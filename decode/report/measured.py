@@ -129,7 +129,7 @@ def measure(
     sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
     others = neural.drafters if neural else ()
     drafters = rows_of(sources, budgets, settings=options.tuned, others=others, everywhere=EVERYWHERE)
-    stem = "tree" if rescorer.models else "heads-tree"
+    stem = "tree" if len(rescorer.models) == 1 else "heads-tree"
     lost = LostCounts(
         draft=row_name(stem, BUDGET),
         larger=row_name(stem, LARGER),

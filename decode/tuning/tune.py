@@ -112,7 +112,7 @@ class Tuned:
         """Settings with these weights. models: those that were tuned; values, seed: as in `Settings`."""
         replays = self.replays
         header, slots = replays.dump.header, replays.dump.slots
-        scalar = {"paths": self.paths.scalar.best, "trees": self.paths.scalar_trees.best} if self.paths else {}
+        scalar = {"paths": self.paths.scalar, "trees": self.paths.scalar_trees} if self.paths else {}
         return Settings(
             models=models,
             tokenizer_sha256=header.tokenizer_sha256 or None,
@@ -121,7 +121,7 @@ class Tuned:
             top_k=(replays.top_k or header.top_k) if slots else 0,
             p=replays.paths if slots else 0,
             paths=self.paths.weights if self.paths else None,
-            scalar_alpha=scalar,
+            scalar_alpha={drafts: tuning.best for drafts, tuning in scalar.items() if tuning},
             trees=self.trees.weights if self.trees else None,
             split=self.split,
             objective=OBJECTIVE,

@@ -184,13 +184,13 @@ class PathTuning:
 
     weights       the better of the two ways
     scalar        one alpha for the p best paths
-    scalar_trees  one alpha for uncalibrated trees, for comparison
+    scalar_trees  one alpha for uncalibrated trees, for comparison; None with several models
     fitted        `log_efficiency` by the factor of fitted alpha
     """
 
     weights: PathWeights
     scalar: ScalarTuning
-    scalar_trees: ScalarTuning
+    scalar_trees: ScalarTuning | None
     fitted: dict[float, float]
 
 
@@ -198,7 +198,9 @@ def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> Path
     """Tunes the weights of heads and models for the p best paths. advance: called before each trial."""
     models = len(replays.models)
     scalar = tune_scalar(replays.of_paths, models, ("parallel-rescored",), advance)
-    scalar_trees = tune_scalar(replays.of_trees, models, tuple(row_name("tree", n) for n in SIZES), advance)
+    scalar_trees = None
+    if models == 1:
+        scalar_trees = tune_scalar(replays.of_trees, models, tuple(row_name("tree", n) for n in SIZES), advance)
     advance("fit of the paths' weights")
     head, alpha = fit_weights(
         replays.blocks(replays.tasks), replays.models, top_k=replays.top_k, workers=replays.threads

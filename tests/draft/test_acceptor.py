@@ -102,11 +102,9 @@ def test_trees(problem, nodes):
     rescorer, lattices, histories, acceptor = rescored(problem)
     every = {tokens: logq for tokens, (_, logq) in walked(composed(problem, connect=False)).items()}
     best = sorted(every.values(), reverse=True)[:nodes]
-    local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
-    for trees in (rescorer.trees(lattices, histories, nodes, acceptor=acceptor), local.trees(nodes)):
-        for tree in (trees[0], trees[1]):
-            assert tree.logq.tolist() == pytest.approx(best, abs=1e-5)
-            assert tree.logq.tolist() == pytest.approx([every[tokens] for tokens in strings(tree)], abs=1e-5)
+    for tree in rescorer.trees(lattices, histories, nodes, acceptor=acceptor):
+        assert tree.logq.tolist() == pytest.approx(best, abs=1e-5)
+        assert tree.logq.tolist() == pytest.approx([every[tokens] for tokens in strings(tree)], abs=1e-5)
 
 
 @settings(max_examples=200, deadline=None)
@@ -130,7 +128,7 @@ def test_q(problem):
 @settings(max_examples=100, deadline=None)
 @given(problems)
 def test_trees_under_a_calibrated_q(problem):
-    """As of the acceptor's states, which test_open_tree.py compares with enumeration."""
+    """As of the acceptor's states, which test_best_tree.py compares with enumeration."""
     _, lattices, histories, acceptor = rescored(problem)
     rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)

@@ -4,6 +4,7 @@ whole drafts, also against OpenFst; the distribution of samples.
 
 import math
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle
-from support.core_trees import local_trees, prefixes
+from support.core_trees import prefixes
 from support.oracle_normalised import Enumerated, normalise, strings
 from support.paths import ROOT
 from support.problems import VOCAB, problems, temperatures
@@ -119,49 +120,68 @@ def test_threads_of_python_share_the_pool():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def trees(rescorer: Rescorer, batch, histories, nodes) -> list[list[tuple[float, int, tuple[int, ...]]]]:
+    ids, cost = oracle.padded(batch)
+    found = rescorer.trees(Sausage(ids=ids, cost=cost), oracle.padded_histories(histories), nodes)
+    columns = [getattr(found, name) for name in ("tokens", "parents", "depths", "logq", "count")]
+    return [prefixes(*(column[b] for column in columns)) for b in range(len(batch))]
+
+
 @settings(max_examples=250)
-@given(problems(), st.integers(1, 512), st.integers(1, 3), st.sampled_from([1, 5]))
-def test_trees_equal_enumeration(problem, nodes, threads, copies):
-    """Copies: enough lattices that their searches take turns."""
-    lms, batch, alphas, histories, _ = problem
-    found = local_trees(lms, batch * copies, alphas, histories * copies, nodes, threads=threads)
-    for own, sausage, history in zip(found, batch * copies, histories * copies):
-        wanted = oracle.best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
-        assert own == [(np.float32(-cost / oracle.FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+@given(problems(most_models=1), st.booleans(), st.integers(1, 512), st.integers(1, 3))
+def test_trees_equal_enumeration(problem, alone, nodes, threads):
+    """alone: of the heads, without the model."""
+    (lm,), batch, alphas, histories, _ = problem
+    rescorer = Rescorer(threads=threads) if alone else Rescorer(lm.ngram(), alpha=alphas, threads=threads)
+    lms = [] if alone else [lm]
+    for own, sausage, history in zip(trees(rescorer, batch, histories, nodes), batch, histories):
+        every = oracle.best_prefixes(sausage, sys.maxsize, lms, alphas, [tuple(history)] * len(lms))
+        logq = {tokens: -cost / oracle.FIXED_ONE for cost, _, tokens in every}
+        assert len(own) == min(nodes, len(every)) and len({tokens for *_, tokens in own}) == len(own)
+        for (found, _, tokens), (best, *_) in zip(own, every):
+            rounding = 1e-8 + 1e-7 * abs(found)
+            assert abs(found - logq[tokens]) <= rounding
+            assert abs(logq[tokens] + best / oracle.FIXED_ONE) <= rounding  # as probable as the one in its place
+
+
+def test_equally_probable_prefixes_come_by_depth_then_by_ranks():
+    sausage = [[(5, 1.0), (2, 1.0), (4, 1.0)], [(3, 0.0)], [(6, 1.0), (1, 1.0)]]
+    (found,) = trees(Rescorer(), [sausage], [[]], 9)
+    of_first = [(token,) for token in (5, 2, 4)] + [(token, 3) for token in (5, 2, 4)]
+    assert [tokens for *_, tokens in found] == [*of_first, (5, 3, 6), (5, 3, 1), (2, 3, 6)]
 
 
 def test_nothing_is_left_of_the_lattice_before():
     """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would
     see.
     """
-    large, small = oracle.unigrams([1.0] * 5000), oracle.unigrams([1.0] * VOCAB)
-    assert len(local_trees([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
+    large, small = (Rescorer(oracle.unigrams([1.0] * size).ngram(), alpha=1.0) for size in (5000, VOCAB))
+    assert len(trees(large, [[[(4999, 1.0)]]], [[]], 4)[0]) == 1
     ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
     ids[2], cost[2] = 3, 1
-    histories, model = np.full((5, 4), -1, np.int32), small.automaton()
-    *_, counts = _core.best_tree([model], histories, ids, cost, np.ones((1, 1)), nodes=4)
-    assert counts.tolist() == [0, 0, 1, 0, 0]
+    found = small.trees(Sausage(ids=ids, cost=cost), np.full((5, 4), -1, np.int32), 4)
+    assert found.count.tolist() == [0, 0, 1, 0, 0]
 
 
 # q of whole drafts.
 
 ONE, PLAIN = example.sausage(), Rescorer(example.model(), alpha=1.0)
-PUSHED, LOCAL = (PLAIN.normalise(ONE, example.HISTORY, local=local) for local in (False, True))
+PUSHED = PLAIN.normalise(ONE, example.HISTORY)
 
 
-def enumerated(problem, temperature, local):
+def enumerated(problem, temperature):
     """The lattices of a problem; for each the sausage, its paths and the slow q; the paths as drafts."""
     lms, batch, alphas, histories, _ = problem
-    lattice = normalise(lms, batch, alphas, histories, temperature=temperature, local=local)
+    lattice = normalise(lms, batch, alphas, histories, temperature=temperature)
     every, drafts = strings(batch)
-    slow = [Enumerated(one, lms, alphas, own, temperature, local=local) for one, own in zip(batch, histories)]
+    slow = [Enumerated(one, lms, alphas, own, temperature) for one, own in zip(batch, histories)]
     return lattice, list(zip(batch, every, slow)), drafts
 
 
 @settings(max_examples=250)
-@given(problems(), temperatures, st.booleans())
-def test_q_equals_enumeration(problem, temperature, local):
-    lattice, lattices, drafts = enumerated(problem, temperature, local)
+@given(problems(), temperatures)
+def test_q_equals_enumeration(problem, temperature):
+    lattice, lattices, drafts = enumerated(problem, temperature)
     rows, logq = lattice.rows(drafts), lattice.logq(drafts)
     for b, (sausage, every, slow) in enumerate(lattices):
         wanted = {prefix: slow.row(prefix) for prefix in {s[:t] for s in every for t in range(len(sausage))}}
@@ -175,10 +195,10 @@ def test_q_equals_enumeration(problem, temperature, local):
 
 
 @settings(max_examples=100)
-@given(problems(), temperatures, st.booleans())
-def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temperature, local):
+@given(problems(), temperatures)
+def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temperature):
     """The uniforms that draw a string are a box, a side for each slot; its volume is q of the string."""
-    lattice, lattices, drafts = enumerated(problem, temperature, local)
+    lattice, lattices, drafts = enumerated(problem, temperature)
     rows = lattice.rows(drafts)
     for inside in (1e-6, 0.5, 1 - 1e-6):
         uniforms, wide = np.zeros(drafts.shape), np.zeros(drafts.shape[:2], bool)
@@ -206,21 +226,22 @@ def test_a_worked_example_of_q():
     after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
     mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
     draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
-    rows, local = (lattice.rows(draft)[0] for lattice in (PUSHED, LOCAL))
+    rows, tree = PUSHED.rows(draft)[0], PLAIN.tree(ONE, example.HISTORY, 2)
     assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
     assert rows[1, 1] == pytest.approx(0.4 * 0.8 * after_lionel_messi / after_lionel, abs=1e-6)
     assert rows[2, 0] == pytest.approx(0.54 / after_lionel_messi, abs=1e-6)
-    assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
+    local = math.exp(tree.logq[0]), math.exp(tree.logq[1] - tree.logq[0])
+    assert local[0] == pytest.approx(5 / 9, abs=1e-6)
     page = (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8")
     whole = rows[[0, 1, 2], [0, 1, 0]]
-    for figure in (mass, after_lionel, after_cristiano, *whole, local[0, 0], local[1, 1], whole.prod()):
+    for figure in (mass, after_lionel, after_cristiano, *whole, *local, whole.prod()):
         assert f"{figure:.4f}" in page
 
 
 @settings(max_examples=250)
-@given(problems(), temperatures, st.booleans(), st.integers(1, 300))
-def test_trees_of_whole_drafts_equal_enumeration(problem, temperature, local, nodes):
-    lattice, lattices, _ = enumerated(problem, temperature, local)
+@given(problems(), temperatures, st.integers(1, 300))
+def test_trees_of_whole_drafts_equal_enumeration(problem, temperature, nodes):
+    lattice, lattices, _ = enumerated(problem, temperature)
     columns, larger = lattice.trees(nodes=nodes), lattice.trees(nodes=nodes + 1, threads=2)
     for b, (sausage, every, slow) in enumerate(lattices):
         found = prefixes(*(column[b] for column in columns))
@@ -268,33 +289,29 @@ def test_q_equals_openfst(lm, sausage, alpha, history):
 
 
 def test_prefixes_and_tokens_that_are_no_candidates():
-    for local, lattice in ((False, PUSHED), (True, LOCAL)):
-        whole = lattice.rows(np.array([[0, 1, 4]]))[0]
-        prefix, stranger, late = lattice.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
-        assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
-        assert np.array_equal(stranger[:1], whole[:1]) and not stranger[1:].any()
-        assert np.array_equal(late, whole)
-        logq = lattice.logq(np.array([[-1, -1, -1], [0, -1, -1], [3, 1, 4], [0, 1, 2]]))
-        assert logq.tolist() == [0, pytest.approx(math.log(whole[0, 0]), abs=1e-12), -math.inf, -math.inf]
-        shorter = normalise([], [[], [[(0, 1.0)]]], [], [[]] * 2, local=local)
-        assert shorter.logq(np.array([[[0]], [[0]]], np.int32)).tolist() == [[-math.inf], [0]]
+    whole = PUSHED.rows(np.array([[0, 1, 4]]))[0]
+    prefix, stranger, late = PUSHED.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+    assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
+    assert np.array_equal(stranger[:1], whole[:1]) and not stranger[1:].any()
+    assert np.array_equal(late, whole)
+    logq = PUSHED.logq(np.array([[-1, -1, -1], [0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+    assert logq.tolist() == [0, pytest.approx(math.log(whole[0, 0]), abs=1e-12), -math.inf, -math.inf]
+    shorter = normalise([], [[], [[(0, 1.0)]]], [], [[]] * 2)
+    assert shorter.logq(np.array([[[0]], [[0]]], np.int32)).tolist() == [[-math.inf], [0]]
 
 
 def test_impossible_candidates():
-    """After token 0 the model allows nothing: no whole draft has it, and a local path that drew it ends there."""
+    """After token 0 the model allows nothing: no whole draft has it."""
     never, alpha = 2e6, [[10.0, 10.0]]  # together above 2^24 nats
     lm = oracle.Backoff(2, 2, {(): {0: 1.0, 1: 1.0}, (0,): {0: never, 1: never}}, {(): 0.0, (0,): 0.0})
     slot = [(0, 0.5), (1, 0.5)]
     uniforms = np.array([[[0.0, 0.0], [0.25, 0.75]]])
-    pushed, local = (normalise([lm], [[slot, slot]], alpha, [[]], local=local) for local in (False, True))
+    pushed = normalise([lm], [[slot, slot]], alpha, [[]])
     tokens, q, logq, lengths = pushed.sample(uniforms)
     assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0] == pytest.approx(np.array([[0, 1], [0.5, 0.5]]))
     assert logq[0] == pytest.approx([math.log(0.5)] * 2) and lengths.tolist() == [[2, 2]]
     assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
     assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
-    tokens, q, logq, lengths = local.sample(uniforms)
-    assert tokens.tolist() == [[[0, -1], [0, -1]]] and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
-    assert lengths.tolist() == [[1, 1]]
     dead = normalise([oracle.unigrams([never, never])], [[slot, slot]], alpha, [[]])
     tokens, q, logq, lengths = dead.sample(uniforms)
     assert (tokens == -1).all() and not any(one.any() for one in (q, logq, lengths))
@@ -309,16 +326,15 @@ def test_ln_q_beyond_float64_probabilities():
 
 
 def test_the_largest_uniform_draws_a_candidate_with_mass():
-    lattice = normalise([], [[[(0, 0.0), (1, 0.1), (2, 0.2), (3, 800.0)]] * 8], [], [[]], local=True)
+    lattice = normalise([], [[[(0, 0.0), (1, 0.1), (2, 0.2), (3, 800.0)]] * 8], [], [[]])
     tokens, *_ = lattice.sample(np.full((1, 1, 8), np.nextafter(1, 0)))
     assert (tokens == 2).all()
 
 
-@pytest.mark.parametrize("local", [False, True])
-def test_the_arrays_are_copied(local):
+def test_the_arrays_are_copied():
     ids, drafts = np.array([[[0, 1]]], np.int32), np.array([[[1]]], np.int32)
     arrays = np.zeros((1, 0), np.int32), ids, np.zeros((1, 1, 2), np.float32), np.ones((1, 1))
-    lattice = _core.Normalised([oracle.unigrams([1.0, 2.0]).automaton()], *arrays, local=local)
+    lattice = _core.Normalised([oracle.unigrams([1.0, 2.0]).automaton()], *arrays)
     rows = lattice.rows(drafts)
     ids[:] = 10**6
     assert np.array_equal(lattice.rows(drafts), rows)

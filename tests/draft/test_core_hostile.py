@@ -87,10 +87,8 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
         lambda: lm.distribution(int(states[0])),
         lambda: _core.best_paths([lm], *lattice, paths=9, threads=2),
-        lambda: _core.best_tree([lm], *lattice, nodes=40),
-        lambda: _core.open_tree(lm, *lattice, np.zeros((3, 4)), open=True, texts=texts, depth=9, nodes=40),
+        lambda: _core.best_tree(lm, *lattice, np.zeros((3, 4)), open=True, texts=texts, depth=9, nodes=40),
         lambda: walk_normalised(_core.Normalised([lm], *lattice, threads=2), draw),
-        lambda: walk_normalised(_core.Normalised([lm], *lattice, local=True), draw),
     ]
     for call in calls:
         try:
@@ -177,40 +175,37 @@ def test_too_many_bits_of_a_state_are_refused():
 BEYOND = np.repeat(np.array([[[0]], [[99]]], np.int32), 2, 1)
 SEARCHES = {  # the options that each needs
     "best_paths": {"paths": 1},
-    "best_tree": {"nodes": 1},
     "Normalised": {},
-    "open_tree": {"weights": np.ones((3, 2)), "open": True, "texts": [], "depth": 2, "nodes": 4},
+    "best_tree": {"weights": np.ones((3, 2)), "open": True, "texts": [], "depth": 2, "nodes": 4},
 }
-LOCAL = ("best_paths", "best_tree")
 
 
 @pytest.mark.parametrize(
     "searches, change, error, message",
     [
         (SEARCHES, {"ids": BEYOND}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
-        (["Normalised"], {"ids": BEYOND, "local": True}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
         (SEARCHES, {"ids": np.full((2, 2, 1), -2, np.int32)}, ValueError, ["-2"]),
         (SEARCHES, {"ids": np.zeros((2, 2, 1), np.int64)}, TypeError, ["incompatible"]),
         (SEARCHES, {"histories": np.zeros((3, 1), np.int32)}, ValueError, ["2", "3"]),
         (SEARCHES, {"alpha": np.zeros((1, 3))}, ValueError, ["2", "3"]),
         (SEARCHES, {"threads": 0}, ValueError, ["threads", "1024"]),
         (SEARCHES, {"lm": None}, TypeError, []),
-        (LOCAL, {"ids": np.zeros((2, 33, 1), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
-        (LOCAL, {"ids": np.zeros((2, 2, 65), np.int32)}, ValueError, ["candidates K", "64", "65"]),
+        (["best_paths"], {"ids": np.zeros((2, 33, 1), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
+        (["best_paths"], {"ids": np.zeros((2, 2, 65), np.int32)}, ValueError, ["candidates K", "64", "65"]),
         (["best_paths"], {"paths": 0}, ValueError, ["paths p", "1024"]),
         (["best_paths"], {"paths": 1025}, ValueError, ["paths p", "1024", "1025"]),
-        (["best_tree", "open_tree"], {"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
+        (["best_tree"], {"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
         (["Normalised"], {"transitions": 3}, ValueError, ["3"]),
-        (["open_tree"], {"depth": 0}, ValueError, ["depth", "1", "4096"]),
-        (["open_tree"], {"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
-        (["open_tree"], {"least": 1.5}, ValueError, ["least", "0", "1"]),
-        (["open_tree"], {"least": float("nan")}, ValueError, ["least", "0", "1"]),
-        (["open_tree"], {"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
-        (["open_tree"], {"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
-        (["open_tree"], {"texts": [text_of(1)]}, ValueError, ["texts", "1", "2"]),
-        (["open_tree"], {"texts": [None] * 2}, TypeError, []),
-        (["open_tree"], {"texts": [text_of(1, VOCAB)] * 2}, ValueError, ["texts", "9"]),
-        (["open_tree"], {"memories": [text_of(VOCAB)] * 2}, ValueError, ["texts", "9"]),
+        (["best_tree"], {"depth": 0}, ValueError, ["depth", "1", "4096"]),
+        (["best_tree"], {"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
+        (["best_tree"], {"least": 1.5}, ValueError, ["least", "0", "1"]),
+        (["best_tree"], {"least": float("nan")}, ValueError, ["least", "0", "1"]),
+        (["best_tree"], {"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
+        (["best_tree"], {"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
+        (["best_tree"], {"texts": [text_of(1)]}, ValueError, ["texts", "1", "2"]),
+        (["best_tree"], {"texts": [None] * 2}, TypeError, []),
+        (["best_tree"], {"texts": [text_of(1, VOCAB)] * 2}, ValueError, ["texts", "9"]),
+        (["best_tree"], {"memories": [text_of(VOCAB)] * 2}, ValueError, ["texts", "9"]),
     ],
 )
 def test_arrays_and_options_that_searches_refuse(searches, change, error, message):
@@ -219,7 +214,7 @@ def test_arrays_and_options_that_searches_refuse(searches, change, error, messag
         given = {"lm": lm, "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
         given |= {"alpha": np.ones((1, 2)), **SEARCHES[name], **change}
         model, cost = given.pop("lm"), np.zeros(given["ids"].shape, np.float32)
-        given |= {"model": model} if name == "open_tree" else {"models": [model]}
+        given |= {"model": model} if name == "best_tree" else {"models": [model]}
         with refused(error, *message):
             getattr(_core, name)(cost=cost, **given)
 

@@ -74,7 +74,7 @@ RULES = {
     "matching": (Matching(), PathDrafter(GUESSED, BIGRAMS, paths=3)),
     "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(GUESSED, BIGRAMS, nodes=6)),
     "token": (TokenVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
-    "block": (BlockVerification(), DrawnDrafter(GUESSED, BIGRAMS, local=True)),
+    "block": (BlockVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
     "block, q of temperature 0.8": (BlockVerification(), DrawnDrafter(ALL_FOUR, BIGRAMS, temperature=0.8)),
     "greedy block": (GreedyBlockVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
     "independent siblings": (RecursiveRejection(), DrawnDrafter(GUESSED, BIGRAMS, paths=3)),

@@ -178,9 +178,10 @@ def keep(block, worths, *_):
     if keeps == "keep":
         kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
 for path in paths:
-    drafters = [rows.paths(Rescorer(), {"paths": 8})]
-    drafters += [rows.trees(Rescorer(), {"tree": 16}), OracleReplay(widths={"oracle": None})]
-    result = replay_dump(Dump.open(path), drafters, listeners=[keep])
+    dump = Dump.open(path)
+    heads = Rescorer(vocab_size=dump.header.vocab_size)
+    drafters = [rows.paths(heads, {"paths": 8}), rows.trees(heads, {"tree": 16}), OracleReplay(widths={"oracle": None})]
+    result = replay_dump(dump, drafters, listeners=[keep])
     # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
     peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
 print(peaks[1] - peaks[0])

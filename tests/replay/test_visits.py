@@ -85,10 +85,10 @@ def test_paths_are_kept_where_they_are_drafted(blocks, model):
 
 def test_sizes_by_measured_times_are_refused(blocks):
     class Target:
-        vocab_size, device = 20, torch.device("cpu")
+        vocab_size, device = 50, torch.device("cpu")
 
     def make(block):
-        return TreeDrafter(RecordedHeads(block), Rescorer(), nodes=AutoWidth(Target()))
+        return TreeDrafter(RecordedHeads(block), Rescorer(vocab_size=50), nodes=AutoWidth(Target()))
 
     with refused(ValueError, "auto", "those", "TreeDrafter"):
         DrafterReplay(budgets={"auto": None}, make=make).outcomes(blocks[0])

@@ -35,10 +35,8 @@ def answers() -> dict[str, str]:
             drafts = rescorer.paths(*asked, p=16)
             found[f"{kind}, paths"] = hashed(drafts.tokens, drafts.cost)
             found[f"{kind}, trees"] = hashed(*(getattr(rescorer.trees(*asked, n=64), column) for column in COLUMNS))
-            for local in (False, True):
-                normalised = rescorer.normalise(*asked, local=local)
-                drawn = normalised.sample(np.random.default_rng(1).random((len(asked[1]), 4, slots)))
-                found[f"{kind}, drawn{' locally' * local}"] = hashed(drawn.tokens, drawn.logq)
+            drawn = rescorer.normalise(*asked).sample(np.random.default_rng(1).random((len(asked[1]), 4, slots)))
+            found[f"{kind}, drawn"] = hashed(drawn.tokens, drawn.logq)
             found[f"{kind}, open"] = hashed(*open_trees(one, DEFAULT, *asked, texts))
         blank = asked[0].head(1).top_k(1), asked[1]
         found[f"{name}: headless"] = hashed(*open_trees(one, HEADLESS, *blank, texts))

@@ -1,9 +1,6 @@
 """The native core's trees as plain Python values."""
 
 import numpy as np
-from support.oracle import core_arguments
-
-from rescore import _core
 
 
 def prefixes(tokens, parents, depths, logq, count):
@@ -19,9 +16,3 @@ def prefixes(tokens, parents, depths, logq, count):
     assert (tokens[count:] == -1).all() and (parents[count:] == -1).all() and (depths[count:] == 0).all()
     assert np.isneginf(logq[count:]).all()
     return [(logq[i], len(s), s) for i, s in enumerate(strings)]
-
-
-def local_trees(lms, batch, alphas, histories, nodes, **options):
-    """The prefixes of the core's tree of each lattice, with q normalised per slot."""
-    out = _core.best_tree(*core_arguments(lms, batch, alphas, histories), nodes=nodes, **options)
-    return [prefixes(*(column[b] for column in out)) for b in range(len(batch))]

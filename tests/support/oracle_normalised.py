@@ -4,7 +4,7 @@ import itertools
 import math
 
 import numpy as np
-from support.oracle import FIXED_ONE, Backoff, core_arguments, path_weight, step_weight, step_weights
+from support.oracle import FIXED_ONE, Backoff, core_arguments, path_weight, step_weights
 
 from rescore import _core
 
@@ -31,26 +31,16 @@ def log_sum(scores) -> float:
 class Enumerated:
     """ln q of every path, by its ranks."""
 
-    def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
+    def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float):
         self.widths, histories = [len(slot) for slot in sausage], [history] * len(lms)
-        weigh, unit = step_weight if local else path_weight, -FIXED_ONE * temperature
-        steps = {
-            ranks: [weight / unit for weight in step_weights(weigh, sausage, ranks, lms, alphas, histories)]
+        unit = -FIXED_ONE * temperature
+        score = {
+            ranks: math.fsum(w / unit for w in step_weights(path_weight, sausage, ranks, lms, alphas, histories))
             for ranks in itertools.product(*map(range, self.widths))
         }
-        if local:  # a step's weight is divided by those of its slot
-            steps = {
-                ranks: [s - self._of_slot(steps, ranks, t) for t, s in enumerate(own)] for ranks, own in steps.items()
-            }
-        score = {ranks: math.fsum(own) for ranks, own in steps.items()}
         self.largest = max(map(abs, score.values()))
         self.log_mass = log_sum(score.values())
         self.logq = {ranks: s - self.log_mass for ranks, s in score.items()}
-
-    def _of_slot(self, steps, ranks, t: int) -> float:
-        """The paths through each candidate of slot t, after the same ranks."""
-        rest = (0,) * (len(ranks) - t - 1)
-        return log_sum([steps[(*ranks[:t], rank, *rest)][t] for rank in range(self.widths[t])])
 
     def log_mass_of(self, prefix) -> float:
         return log_sum([logq for ranks, logq in self.logq.items() if ranks[: len(prefix)] == tuple(prefix)])

@@ -174,14 +174,16 @@ def drafting(args: DrawArgs, dump: Dump) -> tuple[Drawn, Rescorer]:
     found, args = models.open_settings(args.settings, args)
     rescorer = models.open_rescorer(args, [dump])
     if found is None:
-        trees = {"tree": ("tree" if rescorer.models else "heads-tree", rescorer)}
         if len(rescorer.models) == 1:
-            trees["blend"] = ("blend", Rescorer(rescorer.models[0], threads=args.threads))
+            blend = Rescorer(rescorer.models[0], threads=args.threads)
+            trees = {"tree": ("tree", rescorer), "blend": ("blend", blend)}
+        else:
+            trees = {"tree": ("heads-tree", Rescorer(threads=args.threads))}
         return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
     check_dump(found, dump)
     assert found.paths is not None, "settings for a model with heads have weights of paths"
     strings = found.paths.rescorer(rescorer.models, args.threads)
-    trees = {"tree": ("tree", strings)}
+    trees = {"tree": ("heads-tree", Rescorer(threads=args.threads))}
     for name, kind in (("tree", "closed"), ("blend", "open")) if found.trees else ():
         tuned = Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads)
         trees[name] = (f"{name} tuned", tuned)

@@ -141,7 +141,7 @@ def trials(tuned: Tuned) -> Report:
 
     of_paths = tuned.paths and {
         "scalar": scalar(tuned.paths.scalar),
-        "scalar_trees": scalar(tuned.paths.scalar_trees),
+        "scalar_trees": tuned.paths.scalar_trees and scalar(tuned.paths.scalar_trees),
         "fitted_alpha_times": list(tuned.paths.fitted.items()),
     }
     of_trees = tuned.trees and {
@@ -209,10 +209,10 @@ def weight_tables(report: Report) -> list[Part]:
         of = trees[kind]["overall"]
         weights += [(f"{kind}: {name}" if name == "head" else name, of[name]) for name in WEIGHTS]
     heads = [str(slot + 2) for slot in range(settings["slots"])]
-    lines: list[Part] = [
-        f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
-        f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
-    ]
+    best = f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths"
+    if of_trees := tried["scalar_trees"]:
+        best += f", {of_trees['best']:.3g} for uncalibrated trees"
+    lines: list[Part] = [best]
     columns = [column(name, [*of] * (len(heads) // len(of)), ".2f") for name, of in weights]
     lines += ["", TextTable("head", heads, columns)]
     if trees:
