@@ -13,13 +13,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "BlendedDrafter": "decode.draft.blended_drafter",
+    "blended_drafter": "decode.draft.blended_drafter",
     "Calibration": "decode.draft.calibration",
     "Drafting": "decode.engines.huggingface.drafting",
     "Dump": "lattice.dump",
     "HeadsLattice": "decode.draft.heads_lattice",
     "NGram": "lm.model.ngram",
-    "NGramDrafter": "decode.draft.tree_drafter",
+    "ngram_drafter": "decode.draft.tree_drafter",
     "Options": "decode.loop.generate",
     "Rescorer": "decode.draft.rescorer",
     "Sampling": "decode.verify.sampling",

@@ -1,13 +1,13 @@
 """The names of `rescore` for type checkers; `facade.py` is the implementation."""
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter as BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter as blended_drafter
 from rescore.decode.draft.calibration import Calibration as Calibration
 from rescore.decode.draft.heads_lattice import HeadsLattice as HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer as Rescorer
 from rescore.decode.draft.settings import Settings as Settings
 from rescore.decode.draft.text_memory import TextMemory as TextMemory
-from rescore.decode.draft.tree_drafter import NGramDrafter as NGramDrafter
 from rescore.decode.draft.tree_drafter import TreeDrafter as TreeDrafter
+from rescore.decode.draft.tree_drafter import ngram_drafter as ngram_drafter
 from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
 from rescore.decode.engines.text_drafter import TextDrafter as TextDrafter
 from rescore.decode.loop.generate import Options as Options

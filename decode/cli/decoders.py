@@ -211,8 +211,10 @@ class Drafters(DraftSources):
             return "neural"
         if self.args.draft_model:
             return "draft-model"
+        if self.facts.heads and len(self.args.lm) > 1:  # of which a tree weighs one
+            return "parallel-rescored" if self.facts.trees else "rescored"
         if self.facts.heads and (self.facts.trees or self.facts.recurrent):
-            return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
+            return "tree" if self.args.alpha else "blend"
         if self.facts.heads:
             return "rescored" if self.args.lm or self.args.settings else "base"
         return "blend" if self.facts.trees or self.facts.recurrent else "none"

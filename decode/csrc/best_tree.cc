@@ -9,7 +9,8 @@ namespace {
 constexpr uint64_t kBlock = 64;     // costs of a list compared at once
 constexpr int kFew = 64;            // tokens of a long list
 constexpr double kFlat = 1.0 / 16;  // the model's part if a long list is flat
-constexpr double kSlack = 1e-5;     // nats of rounding, where a bound only saves work
+constexpr uint32_t kNoState = UINT32_MAX;
+constexpr double kSlack = 1e-5;  // nats of rounding, where a bound only saves work
 
 // The cost of a token outside a slot's candidates, with the mass that they leave spread evenly.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
@@ -39,9 +40,10 @@ void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausa
   for (int t = 0; t < length_; ++t) {
     const Slot& slot = slots_[t];
     slots_[t].read(sausage, t);
-    for (int i = 0; i < slot.count; ++i)
-      fixed_[t][i] = weights.head[t] * sausage.slot_cost(t)[slot.rank[i]] -
-                     weights.prior[t] * std::min<double>(lm.cost(slot.tokens[i]), kRarest);
+    for (int i = 0; i < slot.count; ++i) {
+      fixed_[t][i] = weights.head[t] * sausage.slot_cost(t)[slot.rank[i]];
+      if (weights.prior[t]) fixed_[t][i] -= weights.prior[t] * std::min<double>(lm.cost(slot.tokens[i]), kRarest);
+    }
     others_[t] = weights.floor[t] < kNothing
                      ? -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t]
                      : -INFINITY;
@@ -63,9 +65,9 @@ bool TreeSearch::advance() {
 // of all children so far cannot, so one pass over a long list keeps few of its entries.
 void TreeSearch::open(const Allowed& allowed) {
   const auto& [number, parent, offer, depth] = opening();
-  const auto [arc, token] = number ? children_[offer.place] : Child{};
+  const auto [arc, token, state] = number ? children_[offer.place] : Child{0, 0, start_};
   opened_.push_back({});
-  opened_[number].state = number ? lm_->next(opened_[parent].state, arc, token) : start_;
+  opened_[number].state = state != kNoState ? state : lm_->next(opened_[parent].state, arc, token);
   for (int i = 0; i < text_count_; ++i)
     opened_[number].contexts[i] = number ? texts_[i].text->step(opened_[parent].contexts[i], token) : texts_[i].state;
   if (expected_)
@@ -82,7 +84,7 @@ void TreeSearch::open(const Allowed& allowed) {
   } else {
     const double of_allowed = allowed_.words ? log_allowed() : 0;
     scale_ -= of_allowed;
-    for (const auto& [token, arc, logq] : candidates_) propose(token, arc, logq - of_allowed);
+    propose_candidates(of_allowed);
     if (open_ && scale_ > -INFINITY) {
       propose_listed();
       find_sources();
@@ -93,18 +95,28 @@ void TreeSearch::open(const Allowed& allowed) {
   keep_best();
 }
 
+void TreeSearch::propose_candidates(double of_allowed) {
+  const Slot& slot = slots_[slot_];
+  const double least = least_.size() < nodes_ ? -INFINITY : -(least_.front() - cost_) / kFixedOne - kSlack;
+  for (int i = 0; i < slot.count; ++i)
+    if (const double logq = logq_[i] - of_allowed; logq >= least) propose(slot.tokens[i], arc_[i], logq);
+}
+
 // Proposes all tokens that are allowed, under q summed over them.
 void TreeSearch::propose_few() {
+  struct Candidate {
+    uint32_t token;
+    uint64_t arc;
+    double logq;
+  };
   std::vector<Candidate> found;
   double most = -INFINITY, sum = 0;
   for (size_t word = 0; word < allowed_.size; ++word) {
     for (uint32_t bits = allowed_.words[word]; bits; bits &= bits - 1) {
       const uint32_t token = static_cast<uint32_t>(32 * word + __builtin_ctz(bits));
       if (token >= lm_->vocab_size) break;
-      const auto same = [token](const Candidate& one) { return one.token == token; };
-      const auto listed = std::find_if(candidates_.begin(), candidates_.end(), same);
-      if (listed != candidates_.end()) {
-        found.push_back(*listed);
+      if (const int place = slots_[slot_].tokens.find(token); place != TokenSet::kMissing) {
+        found.push_back({token, arc_[place], logq_[place]});
       } else {
         const Taken taken = lm_->take(state_, token);
         found.push_back({token, taken.arc, scale_ + log_p(reads_texts() ? blend_.share(token) : 0, taken.cost)});
@@ -120,16 +132,17 @@ void TreeSearch::propose_few() {
 // ln q(A): what the candidates in A have if others have nothing, else all but what the candidates and the listed tokens
 // outside A have.
 double TreeSearch::log_allowed() const {
+  const Slot& slot = slots_[slot_];
   if (scale_ == -INFINITY) {
     CostRow cost;
     cost.fill(INFINITY);
-    for (size_t i = 0; i < candidates_.size(); ++i)
-      if (allowed_.has(candidates_[i].token)) cost[i] = -candidates_[i].logq;
-    return -log_sum(cost.data(), static_cast<int>(candidates_.size()));
+    for (int i = 0; i < slot.count; ++i)
+      if (allowed_.has(slot.tokens[i])) cost[i] = -logq_[i];
+    return -log_sum(cost.data(), slot.count);
   }
   double mass = 1;
-  for (const auto& [token, arc, logq] : candidates_)
-    if (!allowed_.has(token)) mass -= std::exp(logq);
+  for (int i = 0; i < slot.count; ++i)
+    if (!allowed_.has(slot.tokens[i])) mass -= std::exp(logq_[i]);
   for (const auto& [token, share] : blend_.listed())
     if (!allowed_.has(token) && !is_candidate(token))
       mass -= std::exp(scale_ + log_p(share, lm_->take(state_, token).cost));
@@ -143,24 +156,22 @@ double TreeSearch::log_p(double seen, double lm_cost) const {
 void TreeSearch::weigh_candidates() {
   const Slot& slot = slots_[slot_];
   scale_ = 0;
-  candidates_.clear();
   if (!slot.count) return;
-  std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> lm_cost;
   CostRow cost;
-  cost.fill(INFINITY);
-  cache_.match(*lm_, state_, slot, slot_, arc.data(), lm_cost.data());
-  const bool others = others_[slot_] > -INFINITY;
-  double listed = 0;
-  for (int i = 0; i < slot.count; ++i) {
-    const double logp = reads_texts() ? log_p(blend_.share(slot.tokens[i]), lm_cost[i]) : -lm_cost[i];
-    if (others) listed += std::exp(logp);
-    cost[i] = fixed_[slot_][i] - weights_.lm[slot_] * logp;
+  std::fill_n(cost.begin() + slot.count, kRowStep, INFINITY);
+  cache_.match(*lm_, state_, slot, slot_, arc_.data(), lm_cost.data());
+  if (reads_texts())
+    for (int i = 0; i < slot.count; ++i) lm_cost[i] = -log_p(blend_.share(slot.tokens[i]), lm_cost[i]);
+  for (int i = 0; i < slot.count; ++i) cost[i] = fixed_[slot_][i] + weights_.lm[slot_] * lm_cost[i];
+  if (others_[slot_] > -INFINITY) {
+    double listed = 0;
+    for (int i = 0; i < slot.count; ++i) listed += std::exp(-lm_cost[i]);
+    cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
   }
-  if (others) cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
   const double total = log_sum(cost.data(), slot.count + 1);
   scale_ = others_[slot_] + total;
-  for (int i = 0; i < slot.count; ++i) candidates_.push_back({slot.tokens[i], arc[i], total - cost[i]});
+  for (int i = 0; i < slot.count; ++i) logq_[i] = total - cost[i];
 }
 
 void TreeSearch::propose_listed() {
@@ -307,13 +318,19 @@ void TreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
 }
 
 void TreeSearch::keep_best() {
+  const size_t first = children_.size();
   std::sort(proposals_.begin(), proposals_.end(), [this](const Proposal& a, const Proposal& b) {
     return a.cost != b.cost ? a.cost < b.cost : order(a.token) < order(b.token);
   });
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
     best_.offer({best.cost, order(best.token), static_cast<uint32_t>(children_.size())});
-    children_.push_back({best.arc, best.token});
+    children_.push_back({best.arc, best.token, kNoState});
+  }
+  if (children_.size() > first) {  // the best child is likely to be opened soon
+    Child& best = children_[first];
+    best.state = lm_->next(state_, best.arc, best.token);
+    lm_->prefetch_state(best.state);
   }
   best_.end_prefix();
 }

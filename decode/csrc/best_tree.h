@@ -66,18 +66,15 @@ class TreeSearch {
   struct Child {
     uint64_t arc;
     uint32_t token;
+    uint32_t state;  // that it leads to; kNoState until it is needed
   };
   struct Proposal {
     Fixed cost;  // of the prefix with this token
     uint32_t token;
     uint64_t arc;
   };
-  struct Candidate {
-    uint32_t token;
-    uint64_t arc;
-    double logq;
-  };
   void weigh_candidates();
+  void propose_candidates(double of_allowed);
   void propose_few();
   double log_allowed() const;
   void propose_listed();
@@ -113,7 +110,8 @@ class TreeSearch {
 
   // The prefix that is being opened.
   Allowed allowed_;
-  std::vector<Candidate> candidates_;  // of its slot
+  std::array<uint64_t, kMaxCandidates> arc_;  // of its slot's candidates, by their places
+  std::array<double, kMaxCandidates> logq_;
   Fixed cost_;
   uint32_t state_;
   int slot_;      // length_ for all slots without candidates

@@ -44,6 +44,9 @@ nb::tuple best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
   return nb::make_tuple(tokens.array, costs.array, counts.array);
 }
 
+// Trees that a thread searches in turns, so that one reads memory while another computes.
+constexpr int kTurns = 4;
+
 // The running texts of a call and the memories, locked against changes during the search.
 class ReadTexts {
  public:
@@ -163,12 +166,21 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
     };
     if (allowed.is_none()) {
       const ReadTexts read(texts, memories, expected, lm.vocab_size);
-      parallel_for(batch.rows, threads, [&](int64_t b) {
-        thread_local TreeSearch search;
-        Sources sources;
-        begin(search, b, sources, read);
-        while (search.advance()) search.open(Allowed{});
-        trees.counts[b] = search.found();
+      const int64_t rows = batch.rows, each = std::clamp<int64_t>((rows + threads - 1) / threads, 1, kTurns);
+      parallel_for((rows + each - 1) / each, threads, [&](int64_t group) {
+        thread_local std::array<TreeSearch, kTurns> searches;
+        std::array<Sources, kTurns> sources;
+        const int64_t first = group * each, count = std::min(each, rows - first);
+        for (int64_t i = 0; i < count; ++i) begin(searches[i], first + i, sources[i], read);
+        for (uint32_t left = (1u << count) - 1, turn = left; left; turn = left)
+          for (; turn; turn &= turn - 1) {
+            const int i = __builtin_ctz(turn);
+            if (searches[i].advance())
+              searches[i].open(Allowed{});
+            else
+              left &= ~(1u << i);
+          }
+        for (int64_t i = 0; i < count; ++i) trees.counts[first + i] = searches[i].found();
       });
       return;
     }

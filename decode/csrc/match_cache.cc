@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backoff_row.h"
+
 namespace rescore {
 
 void MatchCache::clear() {
@@ -57,13 +59,13 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
   }
   while (count--) {
     const Unknown& one = unknown[count];
-    const uint64_t first = lm.level(one.length).first_arc;
+    const StateLevel& level = lm.level(one.length);
     for (int i = 0; i < slot.count; ++i) cost[i] += one.backoff_cost;
     for (uint64_t left = one.tokens; left; left &= left - 1) {
       const int place = __builtin_ctzll(left);
-      arc[place] = first + one.number[place];
-      cost[place] = lm.cost(one.length, arc[place]);
+      arc[place] = level.first_arc + one.number[place];
     }
+    if (one.tokens) level.records.costs(one.number.data(), one.tokens, row_size(slot.count), cost);
     if (one.length + 1 < lm.order) keep(one.key, slot.count, one.tokens, arc, cost);  // none back off to longer ones
   }
 }

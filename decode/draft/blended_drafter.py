@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.lattices import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.lm.model.ngram import NGram
@@ -19,9 +18,20 @@ if TYPE_CHECKING:
 ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothing tells apart
 
 
-class BlendedDrafter(TreeDrafter):
-    """Drafts trees from the text so far, the target's predictions after rejected drafts, and an n-gram model; their
-    best chains if the target reads no trees.
+def blended_drafter(
+    target: Target,
+    lm: NGram | None = None,
+    *,
+    lattice: Lattices | None = None,
+    nodes: int | None = None,
+    depth: int | None = None,
+    calibration: Calibration | None = None,
+    memory: TextMemory | None = None,
+    rejected: bool = True,
+    threads: int = 1,
+) -> TreeDrafter:
+    """Returns a drafter of trees from the text so far, the target's predictions after rejected drafts, and an n-gram
+    model; of their best chains if the target reads no trees.
 
     target       the target; its passes are timed to choose the size of each tree
     lm           None drafts from the text alone
@@ -32,23 +42,9 @@ class BlendedDrafter(TreeDrafter):
 
     depth, rejected: as in `TreeDrafter`.
     """
-
-    def __init__(
-        self,
-        target: Target,
-        lm: NGram | None = None,
-        *,
-        lattice: Lattices | None = None,
-        nodes: int | None = None,
-        depth: int | None = None,
-        calibration: Calibration | None = None,
-        memory: TextMemory | None = None,
-        rejected: bool = True,
-        threads: int = 1,
-    ):
-        rescorer = blend_rescorer(target.vocab_size, lm, calibration, memory=memory, threads=threads)
-        width = AutoWidth(target) if nodes is None else nodes
-        super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
+    rescorer = blend_rescorer(target.vocab_size, lm, calibration, memory=memory, threads=threads)
+    width = AutoWidth(target) if nodes is None else nodes
+    return TreeDrafter(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
 
 
 def blend_rescorer(
@@ -62,29 +58,3 @@ def blend_rescorer(
     """A rescorer with an n-gram model or none, which also reads the text so far, and the memory."""
     model, least = (lm.widened(vocab_size), 0.0) if lm else (NGram.uniform(vocab_size), ALIKE)
     return Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
-
-
-def blend(
-    sources: DraftSources,
-    without: str = "",
-    *,
-    settings: Any = None,
-    lm: Any = (),
-    memory: Any = None,
-    nodes: int | str = "auto",
-    top_k: int | None = None,
-    ahead: int | None = None,
-) -> TreeDrafter:
-    """Controls go `without` one source: "heads" or "lm"."""
-    if not settings and len(sources.lms(lm)) > 1:
-        raise Missing(f"expected at most one --lm, got {len(sources.lms(lm))}; merge them with `rescore lm merge`")
-    lattice = sources.lattice(top_k, settings) if sources.slots and without != "heads" else None
-    if without == "heads" and not sources.slots:
-        raise Missing("the model has no heads to ignore; use blend")
-    kind = "open" if lattice else "alone" if sources.slots else "blend"
-    models, calibration = sources.tuned(kind, lm, settings)
-    if without == "lm" and not models:
-        raise Missing("there is no n-gram model to leave out; use blend")
-    model, texts = None if without == "lm" or not models else models[0], sources.memory(memory)
-    rescorer = blend_rescorer(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads)
-    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), depth=ahead, chains=sources.chains)

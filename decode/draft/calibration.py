@@ -250,9 +250,10 @@ class CalibratedTrees:
                     restricted to the tokens that they allow
         """
         histories = token_ids(histories, "histories", self.model.vocab_size)
-        if texts is None:
+        if texts is None and self.reads_text:
             begins = np.logical_and.accumulate(histories == -1, axis=1).sum(axis=1)  # padding is in front
-            texts = [self.text(row[at:]) for row, at in zip(histories, begins)] if self.reads_text else []
+            texts = [self.text(row[at:]) for row, at in zip(histories, begins)]
+        texts = texts or []
         if len(texts) != (count := len(sausages.ids) if self.reads_text else 0):
             why = (
                 f"those of {count} lattices"

@@ -182,6 +182,8 @@ class AcceptanceRates:
 
 
 VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+MARGIN = 1.02  # a batch's chains must promise this many times the tokens per second of plain decoding
+LEAST_GAIN = 0.01  # a chain's token with a smaller acceptance probability is never verified
 LONGEST_REST = 16  # steps
 
 
@@ -253,6 +255,27 @@ class Pace:
     def end(self, tokens: int) -> None:
         """Ends a step's drafting: a pass over so many tokens starts."""
         self._pass = tokens, time.perf_counter()
+
+    def least(self, rows: int, most: int) -> float:
+        """Returns the q below which no token of a chain of at most `most` tokens pays; at least `LEAST_GAIN`."""
+        seconds = self.costs(rows).at(np.arange(rows, rows * (1 + most) + 2))
+        return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST_GAIN, 1.0))
+
+    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
+        """Returns how many tokens of each request's chain bring the most tokens per second together: those most likely
+        to be accepted, whatever their chain. drafting: seconds that this step has taken so far.
+        """
+        rows, longest = len(chains), max(one.size for one in chains)
+        logq = np.full((rows, longest), -np.inf, np.float32)
+        for row, one in zip(logq, chains):
+            row[: one.size] = one.logq
+        p = self.rates.corrected(logq, np.tile(np.arange(-1, longest - 1, dtype=np.int32), (rows, 1)))
+        drafted = np.arange(longest) < np.array([[one.size] for one in chains])
+        chain, p = np.nonzero(drafted)[0], p[drafted]
+        order = np.argsort(-p, kind="stable")
+        gained = rows + np.append(0.0, np.cumsum(p[order]))
+        seconds = self.costs(rows).at(rows + np.arange(len(gained)))
+        return np.bincount(chain[order[: self.best(gained, seconds, rows, drafting, MARGIN)]], minlength=rows).tolist()
 
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur

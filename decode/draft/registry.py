@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Homes of several drafters.
 LATTICES, BASELINES = "decode.draft.lattice_drafters", "decode.draft.baselines"
-TREES, BLEND = "decode.draft.tree_drafter", "decode.draft.blended_drafter"
+TREES = "decode.draft.trees_of_sources"
 HEADS = ("heads",)
 PAPER: dict[str, Any] = {"needs": (*HEADS, "lm"), "cites": "Kim et al. 2024, section 7.2"}
 
@@ -162,11 +162,11 @@ SPECS: dict[str, Spec] = {
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",
         ),
-        Spec("blend-without-lm", BLEND, "blend without --lm", needs=("lm",)),
-        Spec("blend-without-heads", BLEND, "blend without the heads", needs=HEADS),
+        Spec("blend-without-lm", TREES, "blend without --lm", needs=("lm",)),
+        Spec("blend-without-heads", TREES, "blend without the heads", needs=HEADS),
         Spec(
             "blend",
-            BLEND,
+            TREES,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",
         ),

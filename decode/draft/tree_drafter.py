@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
@@ -73,13 +71,11 @@ class TreeDrafter(Rescoring):
 ALONE = Calibration(text=None).without_heads()
 
 
-class NGramDrafter(TreeDrafter):
-    """Drafts the `nodes` most probable continuations of at most `slots` tokens under an n-gram model: the control
-    without heads.
+def ngram_drafter(model: NGram, *, slots: int, nodes: int, threads: int = 1) -> TreeDrafter:
+    """Returns a drafter of the `nodes` most probable continuations of at most `slots` tokens under an n-gram model: the
+    control without heads.
     """
-
-    def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
-        super().__init__(None, Rescorer(model, calibration=ALONE, threads=threads), nodes=nodes, depth=slots)
+    return TreeDrafter(None, Rescorer(model, calibration=ALONE, threads=threads), nodes=nodes, depth=slots)
 
 
 class TreeSession:
@@ -228,30 +224,3 @@ def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPa
     text.extend(tokens[:before])
     _core.foresee_rejected(text, tree.tokens, tree.parents, accepted, read.ids[1:], read.p[1:])
     text.extend(tokens[before:])
-
-
-def heads_tree(sources: DraftSources, *, nodes: int | str = "auto", top_k: int | None = None) -> TreeDrafter:
-    rescorer = Rescorer(vocab_size=sources.vocab_size, threads=sources.threads)
-    return TreeDrafter(sources.lattice(top_k), rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
-
-
-def tree(
-    sources: DraftSources,
-    *,
-    lm: Any = (),
-    alpha: Any = None,
-    top_k: int | None = None,
-    settings: Any = None,
-    nodes: int | str = "auto",
-) -> TreeDrafter:
-    """Of fixed weights, or calibrated by settings."""
-    rescorer, lattice = sources.rescorer("closed", lm, alpha, settings), sources.lattice(top_k, settings)
-    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
-
-
-def lm_alone(sources: DraftSources, *, lm: Any = (), nodes: int | str = 16, ahead: int | None = None) -> NGramDrafter:
-    """As deep as the heads' lattices, if there are any, else as wide."""
-    models, size = sources.lms(lm), fixed_size(nodes)
-    if len(models) != 1:
-        raise Missing(f"expected one --lm, got {len(models)}")
-    return NGramDrafter(models[0], slots=ahead or sources.slots or size, nodes=size, threads=sources.threads)

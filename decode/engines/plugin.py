@@ -56,13 +56,14 @@ class EngineOptions(Checked, frozen=True, kw_only=True):
     def _of(cls, given: Any, where: str) -> EngineOptions:
         return validate(given, cls, where, remedy=f"the options are {', '.join(cls.__struct_fields__)}")
 
-    def drafter(self, *, vocab_size: int, end: int | None, texts: int) -> TextDrafter:
-        """Makes the drafter. vocab_size, end: the target's; texts: maximum requests kept."""
+    def drafter(self, *, vocab_size: int, end: int | None, texts: int, accelerator: bool = False) -> TextDrafter:
+        """Makes the drafter. vocab_size, end, accelerator: the target's; texts: maximum requests kept."""
         return TextDrafter(
             self.lm,
             vocab_size=vocab_size,
             memory=self.text_memory(vocab_size, end),
             cost=self.cost,
+            accelerator=accelerator,
             end_of_text=end,
             texts=texts,
             threads=self.threads,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.calibration import HEADLESS, Calibration, propose_trees
+from rescore.decode.draft.pace import ACCELERATOR_PRIOR, LEAST_GAIN, PRIOR, Pace, PassTimes
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import NODES
-from rescore.decode.engines.chain_pace import ChainPace, FixedCost
 from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens
 from rescore.lattice.checked import whole
@@ -88,6 +88,7 @@ class TextDrafter:
     calibration  weights of the sources; None: the defaults
     memory       texts of earlier requests; every text that ends is added
     cost         cost of verifying a drafted token, relative to decoding a token without drafts; None measures it
+    accelerator  whether the target runs on one, where further tokens of a pass cost next to nothing until measured
     end_of_text  token that ends a text; None: a text ends when the engine calls `end` or no longer drafts for it
     texts        maximum requests kept; tokens: their maximum total tokens. The least recently used are dropped.
     threads      search threads per batch
@@ -101,6 +102,7 @@ class TextDrafter:
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
         cost: float | None = None,
+        accelerator: bool = False,
         end_of_text: int | None = None,
         texts: int = 256,
         tokens: int = 1 << 22,
@@ -124,8 +126,9 @@ class TextDrafter:
         self.model, self.memory, self.threads = model, memory, threads
         self._prompts = Prompts(calibration.counts)
         self._store = TextStore(self._remember, most=texts, tokens=tokens)
-        self._lengths = ChainPace() if cost is None else FixedCost(cost)
-        self._lock = threading.Lock()  # guards _lengths and _before
+        self._cost = cost
+        self._pace = Pace(PassTimes(ACCELERATOR_PRIOR if accelerator else PRIOR)) if cost is None else None
+        self._lock = threading.Lock()  # guards _pace and _before
         self._before: dict[int, int] = {}  # sizes of the last call's texts, by id()
 
     @property
@@ -171,17 +174,19 @@ class TextDrafter:
         began = time.perf_counter()
         bounded = any(row.structure for row in rows)  # whose forced tokens pay where no others do
         with self._lock:
-            if not bounded and self._lengths.rests():  # a later call reads the new tokens
+            if not bounded and self._pace and self._pace.rests():  # a later call reads the new tokens
                 return [NOTHING.tokens for _ in rows]
         texts = self._read(rows)
         try:
-            with self._lock:
-                self._learn(texts)
+            if self._pace:
+                with self._lock:
+                    self._learn(self._pace, texts)
             drafts = self._chains(texts, rows, room, began)
             for text, draft in zip(texts, drafts):
                 text.drafted = draft
-            with self._lock:
-                self._lengths.end(sum(1 + draft.size for draft in drafts), len(rows))
+            if self._pace:
+                with self._lock:
+                    self._pace.end(_rounded(sum(1 + draft.size for draft in drafts)))
             return [draft.tokens for draft in drafts]
         finally:
             self._put(texts)
@@ -192,23 +197,25 @@ class TextDrafter:
         most = min(max(room, default=0), NODES)
         if most < 1:
             return [NOTHING for _ in texts]
-        least = self._lengths.least(len(texts), most)
+        least = self._pace.least(len(texts), most) if self._pace else max(self._cost or 0.0, LEAST_GAIN)
         trees = self._search(texts, rows, NODES, most, least)
         chains = [trees[row].best_chain(least, most=most) for row, most in enumerate(room)]
+        if not self._pace:
+            return chains
         with self._lock:
-            lengths = self._lengths.lengths(chains, time.perf_counter() - began)
+            lengths = self._pace.lengths(chains, time.perf_counter() - began)
         return [chain.head(length) for chain, length in zip(chains, lengths)]
 
-    def _learn(self, texts: list[KnownText]) -> None:
+    def _learn(self, pace: Pace, texts: list[KnownText]) -> None:
         """Records how much of the last call's chains was accepted."""
         before, self._before = self._before, {id(text): text.size for text in texts}
         one_pass = before.keys() == self._before.keys() and all(
             0 < text.size - before[id(text)] <= 1 + text.drafted.size for text in texts
         )
-        self._lengths.begin(one_pass)
+        pace.begin(one_pass)
         if drafted := [text for text in texts if id(text) in before and text.drafted.size]:
             accepted = [text.drafted.accepted(text.tail(text.size - before[id(text)])) for text in drafted]
-            self._lengths.note([text.drafted for text in drafted], accepted)
+            pace.rates.note([text.drafted for text in drafted], [range(many) for many in accepted])
 
     def _read(self, rows: Sequence[DraftRow]) -> list[KnownText]:
         """Takes the texts of all rows out of the store, until `_put`, and appends their new tokens."""
@@ -284,3 +291,9 @@ class TextDrafter:
     def _remember(self, text: KnownText) -> None:
         if text.memory:
             text.memory.remember(text.tokens, text.prompt)
+
+
+def _rounded(tokens: int) -> int:
+    """Rounds to three significant bits: passes of similar widths take similar times."""
+    step = 1 << max(0, tokens.bit_length() - 3)
+    return (tokens + step // 2) // step * step

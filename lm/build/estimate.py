@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lattice.checked import whole
 from rescore.lm.build.counts import MAX_COUNT, AdjustedCounts, Counts
-from rescore.lm.model.tables import MAX_COST, NEVER, Columns, Histories, Tables, over_contexts
+from rescore.lm.model.columns import Columns, over_contexts
+from rescore.lm.model.tables import MAX_COST, NEVER, Histories, Tables
 
 REMEDY = "give --discount-fallback 0.5,1,1.5, or estimate with --method katz"
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lm.build.estimate import with_backoff
 from rescore.lm.model.arpa import BOS, EOS
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.grams import MAX_VOCABULARY, TOKEN_BITS, Grams, pack
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
@@ -169,7 +170,7 @@ def _over_words(model: NGram, words: Sequence[str], end: str | None = None) -> N
                 own[ids == number[end]] = own[bos]
             rows[0], cost[0], *backoff[:1] = (np.delete(own, bos, axis=0) for own in (rows[0], cost[0], *backoff[:1]))
         marks = {"end_of_text": number[end]}
-    made = Tables.from_rows(rows, cost, backoff, vocab_size=len(words), unseen_cost=NEVER)
+    made = tables_of_rows(rows, cost, backoff, vocab_size=len(words), unseen_cost=NEVER)
     metadata = {name: value for name, value in tables.metadata.items() if name not in dict(special)}
     return NGram.from_tables(made, words=words, metadata={**metadata, **marks})
 

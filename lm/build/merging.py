@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from rescore.lattice.atomic import os_errors_of
 from rescore.lm.build.counts import ADJUSTED, COLUMNS, CountOptions, Counts, Run, SlicePart, SliceSums, slice_levels
+from rescore.lm.build.folder import Folder
 from rescore.lm.build.work import WorkFolder, expect_bytes
+from rescore.lm.model.columns import closing_generator, in_order
 from rescore.lm.model.grams import NO_CONTEXT
-from rescore.lm.model.tables import Folder, closing_generator, in_order
 
 COPY_BYTES = 8 << 20
 

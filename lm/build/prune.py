@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.build.estimate import with_backoff
+from rescore.lm.model.columns import Columns, blocks, over_contexts
 from rescore.lm.model.grams import NOTHING, Grams
-from rescore.lm.model.tables import Columns, Histories, Tables, blocks, links, over_contexts
+from rescore.lm.model.tables import Histories, Tables, links
 
 NO_VALUES = np.zeros(0)
 

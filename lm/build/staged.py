@@ -20,12 +20,13 @@ from typing import Any
 from rescore.lm.build.counting import Source, bytes_per_token, count_pieces
 from rescore.lm.build.counts import CountOptions, Counts, Run
 from rescore.lm.build.estimate import EstimateOptions, estimate_model
+from rescore.lm.build.folder import Folder
 from rescore.lm.build.merging import merge_runs
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.compile import compile_tables
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Folder, Tables
+from rescore.lm.model.tables import Tables
 
 RESERVE_BYTES = 200 << 20  # for the tokenizer and buffers, beside the runs
 LEAST_RUN = 1 << 18  # tokens

@@ -13,9 +13,9 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.build.inputs import Piece, bin_length, id_dtype
+from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
-from rescore.lm.model.tables import Columns, in_order
 from rescore.lm.model.tokenizer import Chat, Tokenizer
 from rescore.lm.model.vocabulary import BadText, Skipped
 

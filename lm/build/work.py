@@ -26,7 +26,7 @@ import numpy as np
 
 from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, make_folder, refuse_others, sync
 from rescore.lattice.checked import of_format, read_object, refusal, validate
-from rescore.lm.model.tables import Folder
+from rescore.lm.build.folder import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
 COUNTS = STAGES[:2]  # the stages that read the text

@@ -187,6 +187,9 @@ class Automaton {
     const DenseList* dense;  // or null
   };
   void prefetch_state(uint32_t l, uint32_t index) const { levels_[l].contexts.prefetch(index); }
+  void prefetch_state(uint32_t state) const {
+    if (const uint32_t l = length(state)) prefetch_state(l, state - levels_[l].first_state);
+  }
   List list(uint32_t l, uint32_t index) const {
     const auto [begin, end] = levels_[l].contexts.arcs(index);
     List list{begin, end, nullptr};

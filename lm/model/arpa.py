@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.model.compressed import STDIN, Damaged, open_text
+from rescore.lm.model.gram_rows import BadRow, tables_of_rows
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import NEVER, BadRow, Tables
+from rescore.lm.model.tables import NEVER
 
 LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
@@ -272,7 +273,7 @@ def _text_model(sections: list[ArpaSection], words: list[str], options: ArpaOpti
     bos, eos = (None, None) if joined else (number.get(BOS), number.get(EOS))
     if bos is not None:
         cost[0][bos] = NEVER
-    tables = Tables.from_rows(rows, cost, backoff[:-1], vocab_size=len(words), bos=bos, eos=eos)
+    tables = tables_of_rows(rows, cost, backoff[:-1], vocab_size=len(words), bos=bos, eos=eos)
     marks = {} if joined or fragments or {BOS, EOS} <= number.keys() else {"lacks_sentence_marks": True}
     return NGram.from_tables(tables, words=words, metadata={**_ended(options), **marks})
 
@@ -345,7 +346,7 @@ def _ids_model(sections: list[ArpaSection], words: list[str], options: ArpaOptio
             raise BadRow(order, int(outside.argmax()), [], "has <s>, </s> or <unk>, which stand for no token id")
         rows[order - 1] = ids[own].astype(np.uint32)
     rows[0] = np.arange(vocab_size, dtype=np.uint32).reshape(-1, 1)
-    tables = Tables.from_rows(
+    tables = tables_of_rows(
         rows, [unigram_cost, *cost[1:]], [unigram_backoff, *backoff[1:]][: len(rows) - 1], vocab_size=vocab_size
     )
     return NGram.from_tables(tables, metadata=_ended(options))

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
+from rescore.lm.model.columns import Columns, blocks, over_contexts
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams, token_dtype
-from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Tables, blocks, links, over_contexts
+from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Tables, links
 
 
 class Arrays(NamedTuple):

@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from rescore.lattice.sausage import Sausage
+from rescore.lm.model.gram_rows import tables_of_ngrams
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Tables
 
 WORDS = ("Lionel", "Messi", "Cristiano", "Ronaldo", "scored", ".")
 LIONEL, MESSI, CRISTIANO, RONALDO, SCORED, STOP = range(6)
@@ -43,7 +43,7 @@ COST = [[-math.log(p) for _, p in slot] for slot in SLOTS]
 
 def model() -> NGram:
     """The trigram model, with its words."""
-    return NGram.from_tables(Tables.from_ngrams(NGRAMS, vocab_size=len(WORDS)), words=WORDS)
+    return NGram.from_tables(tables_of_ngrams(NGRAMS, vocab_size=len(WORDS)), words=WORDS)
 
 
 def sausage() -> Sausage:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.grams import MAX_ORDER, TOKEN_BITS, pack
 from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Tables
 
@@ -306,7 +307,7 @@ def tables_of(
         paid.append(np.concatenate(backoff))
     while len(rows) > 1 and not len(rows[-1]) and not paid[-2].any():
         rows.pop(), costs.pop(), paid.pop()
-    return Tables.from_rows(rows, costs, paid[:-1], vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
+    return tables_of_rows(rows, costs, paid[:-1], vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
 
 
 def _followed(contexts: NDArray[np.uint32], token: NDArray[np.uint32]) -> NDArray[np.uint32]:

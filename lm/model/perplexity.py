@@ -21,8 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from rescore.lattice.checked import numbers
 from rescore.lattice.short_repr import short_repr
 from rescore.lm.model.arpa import BOS, EOS, UNK
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import NEVER, Tables
+from rescore.lm.model.tables import NEVER
 
 CHUNK = 1 << 20  # tokens scored at once
 MOST_NATS = 700  # exp of more overflows
@@ -168,7 +169,7 @@ def with_sentence_marks(model: NGram) -> NGram:
             grams = [_with_copies(*own, place, number[UNK], number[mark]) for own in grams]
     grams[0][1][number[BOS]] = NEVER
     rows, cost, backoff = zip(*grams)
-    tables = Tables.from_rows(
+    tables = tables_of_rows(
         rows, cost, backoff[:-1], vocab_size=len(words), bos=number[BOS], eos=number[EOS], metadata=tables.metadata
     )
     return NGram.from_tables(tables, words=words, metadata={"lacks_sentence_marks": False})

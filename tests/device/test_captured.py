@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 from support.blocks import chain, tree_block
 from support.tiny_transformers import CAUSAL, V, build
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses
@@ -60,7 +60,7 @@ def test_texts_are_those_of_generate(name):
     expected = of_generate(target)
     for nodes in (None, 3, 16):
         for _ in range(3):  # eager, captured, replayed
-            assert texts(target, BlendedDrafter(target, None, nodes=nodes)) == expected
+            assert texts(target, blended_drafter(target, None, nodes=nodes)) == expected
     assert texts(target, None) == expected
     assert target.fixed.eager is None or name in EXPERTS, target.fixed.eager
 
@@ -71,7 +71,7 @@ def test_tokens_that_a_graph_draws_are_those_drawn_on_the_cpu(kept):
     expected = texts(CausalLMTarget(copy.deepcopy(target.model).cpu()), None, shaping=shaping)
     for nodes in (3, 16):
         for _ in range(3):  # eager, captured, replayed
-            assert texts(target, BlendedDrafter(target, None, nodes=nodes), shaping=shaping) == expected
+            assert texts(target, blended_drafter(target, None, nodes=nodes), shaping=shaping) == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -103,11 +103,11 @@ def test_a_replay_is_the_computed_pass_to_the_bit(name, dtype):
 def test_a_second_call_replays_what_the_first_has_captured():
     target = target_of("llama")
     for _ in range(3):
-        texts(target, BlendedDrafter(target, None, nodes=8))
+        texts(target, blended_drafter(target, None, nodes=8))
     (storage,) = target.fixed._idle
     before = dict(storage.graphs.captured)
     assert any(before.values())
-    texts(target, BlendedDrafter(target, None, nodes=8))
+    texts(target, blended_drafter(target, None, nodes=8))
     assert target.fixed._idle == [storage] and {**before, **storage.graphs.captured} == storage.graphs.captured
 
 
@@ -126,7 +126,7 @@ def test_calls_at_once():
     expected, found = of_generate(target), {}
 
     def call(number: int) -> None:
-        found[number] = [texts(target, BlendedDrafter(target, None, nodes=8)) for _ in range(4)]
+        found[number] = [texts(target, blended_drafter(target, None, nodes=8)) for _ in range(4)]
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
     for one in threads:

@@ -11,7 +11,7 @@ if not torch.cuda.is_available():
 
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore import HeadsLattice, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate
+from rescore import HeadsLattice, NGram, Options, Rescorer, Sampling, TreeDrafter, generate, ngram_drafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.lattice_drafters import PathDrafter
@@ -45,7 +45,7 @@ def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
         "tree": (TreeDrafter(slots, rescorer, nodes=32), TreeLayout()),
         "neural": (NeuralDrafter(slots, NeuralRescorer(target, vocab_size=size, paths=2)), TreeLayout()),
         "draft model": (DraftModelDrafter(target, gamma=4, vocab_size=size, drawn=False), TreeLayout()),
-        "ngram": (NGramDrafter(lm, slots=6, nodes=12), TreeLayout()),
+        "ngram": (ngram_drafter(lm, slots=6, nodes=12), TreeLayout()),
     }
 
 

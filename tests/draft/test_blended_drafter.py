@@ -13,7 +13,7 @@ from support import tiny_transformers
 from support.edits import Edits
 from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
-from rescore import BlendedDrafter, Drafting, NGram, Options, Sampling, TextDrafter, _core, generate
+from rescore import Drafting, NGram, Options, Sampling, TextDrafter, _core, blended_drafter, generate
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
 from rescore.decode.draft.pace import Pace, WidthSession
 from rescore.decode.draft.prediction import ARCS, SHARE, count_copied, edit_model
@@ -43,7 +43,7 @@ def ids(texts):
 def both(target, prompts, options, *, nodes=9, lm=None):
     """Drafted, after plain ones have been found to be the same."""
     plain = generate(target, prompts, None, options)
-    drafted = generate(target, prompts, BlendedDrafter(target, lm, nodes=nodes), options)
+    drafted = generate(target, prompts, blended_drafter(target, lm, nodes=nodes), options)
     assert ids(drafted) == ids(plain) and [one.finish for one in drafted] == [one.finish for one in plain]
     return drafted
 
@@ -86,7 +86,7 @@ def test_texts_of_one_token_and_texts_that_fill_the_context(nodes):
     room = CONFIG.context - len(PROMPTS[-1])
     (whole,) = both(target, PROMPTS[-1:], Options(max_tokens=room), nodes=nodes)
     assert len(whole.tokens) == room
-    drafter = BlendedDrafter(target, nodes=nodes)
+    drafter = blended_drafter(target, nodes=nodes)
     for prompts, options, message in (
         (PROMPTS[-1:], Options(max_tokens=room + 1), ["96"]),
         ([np.ones(97, np.int64)], Options(max_tokens=1), ["96"]),
@@ -131,7 +131,7 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
     monkeypatch.setattr(Pace, "rests", lambda _: not left.__length_hint__())
     monkeypatch.setattr(TreeSession, "searched", lambda *_: trees)
     target = BlockwiseTarget(trained())
-    (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))
+    (one,) = generate(target, [text(9, seed=1)], blended_drafter(target), Options(max_tokens=12))
     steps = len(one.statistics.drafted)
     assert steps > 2 and one.statistics.drafted == [*sizes, *[0] * (steps - len(sizes))]
     assert one.statistics.rested == (steps - 1 if found else 0)
@@ -159,7 +159,7 @@ def edited(text):
 def decoded(predictions, nodes=8, **shaping):
     requests = [Request(prompt=ids, prediction=one) for ids, one in zip(BEGINNINGS, predictions)]
     target, options = CausalLMTarget(LLAMA), Options(max_tokens=TOKENS, shaping=Shaping(**shaping))
-    return generate(target, requests, BlendedDrafter(target, nodes=nodes), options)
+    return generate(target, requests, blended_drafter(target, nodes=nodes), options)
 
 
 @pytest.mark.parametrize("nodes", [1, 8, None])

@@ -8,7 +8,7 @@ import torch
 from support import forms
 from support.refusals import refused, refuses
 
-from rescore import Calibration, NGram, NGramDrafter, Rescorer, Sausage, TextMemory
+from rescore import Calibration, NGram, Rescorer, Sausage, TextMemory, ngram_drafter
 from rescore.decode.draft.baselines import looked_up
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.engines.sglang.rows import draft_row
@@ -16,7 +16,7 @@ from rescore.decode.engines.text_drafter import DraftRow
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build.counts import count
 from rescore.lm.model import example
-from rescore.lm.model.tables import Tables
+from rescore.lm.model.gram_rows import tables_of_ngrams, tables_of_rows
 
 MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage.batch([ONE])
@@ -126,7 +126,7 @@ def test_weights_that_are_none_are_named(wrong):
 
 
 def test_models_of_different_vocabularies_are_those_of_the_greatest():
-    other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
+    other = NGram.from_tables(tables_of_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
     assert [model.vocab_size for model in Rescorer([MODEL, other], alpha=1.0).models] == [6, 6]
 
 
@@ -183,7 +183,7 @@ READERS = {
     "score behind": lambda ids: MODEL.score([0], history=ids),
     "walk": MODEL.walk,
     "count": lambda ids: count([ids], order=2, vocab_size=6, end_of_text=0),
-    "tables": lambda ids: Tables.from_rows(
+    "tables": lambda ids: tables_of_rows(
         [np.reshape(ids, (-1, 1))], [np.zeros(len(ids))], [], vocab_size=6, unseen_cost=1.0
     ),
 }
@@ -237,7 +237,7 @@ def test_costs_are_finite_with_the_greatest_weights():
 def test_ids_of_dictionaries():
     for token in (-1, 6, 2**32, np.int64(2**32 + 1), 2**64):
         with refused((ValueError, TypeError)):
-            Tables.from_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
+            tables_of_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_ids_of_dictionaries():
         (lambda: Rescorer().calibrated, ValueError, ["trees", "vocab_size"]),
         (lambda: Rescorer(MODEL, head=[[1]]), ValueError, ["head", "[T]", "[1, 1]"]),
         (lambda: Rescorer(MODEL, head=[1, 2]).paths(ONE, [0]), ValueError, ["head", "3", "2"]),
-        (lambda: NGramDrafter(MODEL, slots=0, nodes=8), ValueError, ["depth", "1..1024", "0"]),
-        (lambda: NGramDrafter(MODEL, slots=4, nodes=0), ValueError, ["nodes", "1..1024", "0"]),
+        (lambda: ngram_drafter(MODEL, slots=0, nodes=8), ValueError, ["depth", "1..1024", "0"]),
+        (lambda: ngram_drafter(MODEL, slots=4, nodes=0), ValueError, ["nodes", "1..1024", "0"]),
         (lambda: Rescorer(MODEL, alpha=[1, 2]), ValueError, ["alpha", "[J]", "[J, T]", "1"]),
         (lambda: Rescorer(MODEL, alpha=[[1, 2]]).paths(ONE, [0]), ValueError, ["alpha", "3", "2"]),
         (lambda: PLAIN.paths(ONE, [[0], [1]]), ValueError, ["history", "1"]),

@@ -15,7 +15,7 @@ from support.scripted import Scripted
 from support.tiny_blockwise import END, V, predicted, text, trained
 from support.watched import Watched
 
-from rescore import BlendedDrafter, NGram, Options, Rescorer, Sampling, TextMemory, TreeDrafter, generate, stream
+from rescore import NGram, Options, Rescorer, Sampling, TextMemory, TreeDrafter, blended_drafter, generate, stream
 from rescore.decode.draft.calibration import HEADLESS, PREDICTED
 from rescore.decode.draft.tree_drafter import RunningTexts
 from rescore.decode.loop.generate import top_predictions
@@ -256,7 +256,7 @@ def ids(made):
 
 def test_a_text_that_nobody_waits_for_is_not_remembered():
     target, memory = BlockwiseTarget(trained()), memory_of()
-    chunks = stream(target, PROMPTS[:1], BlendedDrafter(target, memory=memory, nodes=8), OPTIONS)
+    chunks = stream(target, PROMPTS[:1], blended_drafter(target, memory=memory, nodes=8), OPTIONS)
     next(chunks)
     chunks.close()
     assert memory.size == 0
@@ -267,7 +267,7 @@ def test_threads_share_a_memory():
     wanted = ids(generate(target, PROMPTS, None, OPTIONS))
 
     def work(thread):
-        drafter = BlendedDrafter(target, memory=memory, nodes=8)
+        drafter = blended_drafter(target, memory=memory, nodes=8)
         made[thread] = [ids(generate(target, PROMPTS, drafter, OPTIONS)) for _ in range(4)]
 
     at_once(work, range(3))
@@ -279,7 +279,7 @@ def test_texts_that_end_are_remembered_in_the_memory_of_their_request(nodes):
     """What was said before takes fewer passes."""
     target, own, shared = BlockwiseTarget(trained()), memory_of(), memory_of()
     plain = ids(generate(target, PROMPTS, None, OPTIONS))
-    drafter = BlendedDrafter(target, memory=shared, nodes=nodes)
+    drafter = blended_drafter(target, memory=shared, nodes=nodes)
     requests = [PROMPTS[0], Request(prompt=PROMPTS[1], memory=own), PROMPTS[2]]
     first = generate(target, requests, drafter, OPTIONS)
     ends = [[*prompt[max(0, len(prompt) - own.context) :], *text] for prompt, text in zip(PROMPTS, plain)]
@@ -295,7 +295,7 @@ def test_texts_that_end_are_remembered_in_the_memory_of_their_request(nodes):
 
 def test_a_memory_of_other_ids_is_refused_or_remembers_what_lies_between_those_it_lacks():
     target, larger = BlockwiseTarget(trained()), TextMemory(vocab_size=V + 1, end_of_text=END)
-    refuses(ValueError, lambda: BlendedDrafter(target, NGram.uniform(V), memory=larger), "memory", 24, 25)
+    refuses(ValueError, lambda: blended_drafter(target, NGram.uniform(V), memory=larger), "memory", 24, 25)
     fewer = TextMemory(vocab_size=10, end_of_text=END)
     fewer.remember(np.array([3, 10, 4, 5, 11, 12, 6], np.int32), 0)
     assert [text.tolist() for text in fewer.texts()] == [[3], [4, 5], [6]]

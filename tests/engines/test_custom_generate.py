@@ -21,7 +21,7 @@ from support.tiny_mtp import modules_of
 from tokenizers import Tokenizer, decoders, models
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from rescore import Drafting, NGram, NGramDrafter, Rescorer, TextMemory
+from rescore import Drafting, NGram, Rescorer, TextMemory, ngram_drafter
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
 from rescore.decode.draft.baselines import PromptLookupDrafter, TokenRecyclingDrafter
@@ -333,7 +333,7 @@ def test_torchs_seed_is_the_seed(tmp_path):
     arguments = dict(do_sample=True, max_new_tokens=12, num_return_sequences=2)
     medusa().save(tmp_path / "medusa")
     tokens_for("llama").save(tmp_path / "bita", {})
-    sources = [NGramDrafter(ngram(), slots=3, nodes=9), tmp_path / "medusa", tmp_path / "bita", Prophet([])]
+    sources = [ngram_drafter(ngram(), slots=3, nodes=9), tmp_path / "medusa", tmp_path / "bita", Prophet([])]
     for seed, source in (*((1, source) for source in sources), (2, Prophet([]))):
         drafting = Drafting(source)
         torch.manual_seed(seed)

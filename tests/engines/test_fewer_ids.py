@@ -10,7 +10,7 @@ from support.bita import plain_reading
 from support.oracle_lm import random_tables
 from support.refusals import refuses
 
-from rescore import Drafting, HeadsLattice, NGram, NGramDrafter, Rescorer, TextDrafter, TextMemory, TreeDrafter
+from rescore import Drafting, HeadsLattice, NGram, Rescorer, TextDrafter, TextMemory, TreeDrafter, ngram_drafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.lattice_drafters import PathDrafter
@@ -55,8 +55,8 @@ def lattice(tmp_path) -> HeadsLattice:
 
 
 GREEDY = {
-    "n-gram model alone": lambda path: Drafting(NGramDrafter(LM, slots=4, nodes=8)),
-    "more nodes than known ids": lambda path: Drafting(NGramDrafter(LM, slots=1, nodes=200)),
+    "n-gram model alone": lambda path: Drafting(ngram_drafter(LM, slots=4, nodes=8)),
+    "more nodes than known ids": lambda path: Drafting(ngram_drafter(LM, slots=1, nodes=200)),
     "unigrams": lambda path: Drafting(LM.of_order(1), nodes=16),
     "memory": lambda path: Drafting(LM, nodes=16, memory=TextMemory(vocab_size=KNOWN, end_of_text=0)),
     "draft model": lambda path: Drafting(DraftModelDrafter(SMALL, gamma=3, vocab_size=V, drawn=False)),
@@ -112,7 +112,7 @@ def test_a_text_drafter_goes_on_and_drafts_what_it_can(vocab_size):
 
 
 def test_sources_of_more_ids_are_refused():
-    for source in (LM.widened(V + 1), NGramDrafter(LM.widened(V + 1), slots=4, nodes=8)):
+    for source in (LM.widened(V + 1), ngram_drafter(LM.widened(V + 1), slots=4, nodes=8)):
         refuses(ValueError, partial(generated, custom_generate=Drafting(source)), V, V + 1)
 
 

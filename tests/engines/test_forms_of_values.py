@@ -12,7 +12,7 @@ from support.generating import PLAIN, ragged
 from support.refusals import refuses
 from support.tiny_transformers import V
 
-from rescore import Drafting, NGram, NGramDrafter, TextMemory
+from rescore import Drafting, NGram, TextMemory, ngram_drafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.neural_drafter import NeuralRescorer
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
@@ -98,7 +98,7 @@ def test_predictions_of_several_rows():
 
 SIZES = {
     "nodes": lambda value: Drafting(nodes=value).nodes,
-    "nodes of a drafter": lambda value: NGramDrafter(NGram.uniform(V), slots=4, nodes=value).nodes,
+    "nodes of a drafter": lambda value: ngram_drafter(NGram.uniform(V), slots=4, nodes=value).nodes,
     "max_tokens": lambda value: Options(max_tokens=value).max_tokens,
     "max_tokens of a request": lambda value: Request(prompt=[5], max_tokens=value).max_tokens,
     "gamma": lambda value: DraftModelDrafter(None, gamma=value, vocab_size=V, drawn=False).gamma,

@@ -17,7 +17,7 @@ from support.scripted import Scripted
 from support.tiny_families import small_model
 from support.tiny_gguf import CONTEXT, V, write_gguf, write_lfm2
 
-from rescore import BlendedDrafter, Options, generate, stream
+from rescore import Options, blended_drafter, generate, stream
 from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
@@ -82,7 +82,7 @@ def test_trees_are_read_as_their_paths(target):
 
 @pytest.mark.parametrize("nodes", [1, 16, None])
 def test_drafts_do_not_change_greedy_text(target, plain, nodes):
-    drafter = BlendedDrafter(target, nodes=nodes)
+    drafter = blended_drafter(target, nodes=nodes)
     alone = [generate(target, [prompt], drafter, OPTIONS)[0] for prompt in PROMPTS]
     together = generate(target, PROMPTS, drafter, OPTIONS)
     assert tokens_of(alone) == tokens_of(together) == plain
@@ -108,13 +108,13 @@ def test_whatever_is_drafted_the_text_is_the_same(target, plain, seed):
 
 def test_sequences_and_cells_are_given_back(target):
     """Texts end at different times; one empty context remains."""
-    generate(target, PROMPTS, BlendedDrafter(target, nodes=16), OPTIONS)
+    generate(target, PROMPTS, blended_drafter(target, nodes=16), OPTIONS)
     gc.collect()
     (context,) = target._idle
     context.clear()
     cache, _ = target.open([PROMPTS[0]], 1, 20)
     assert cache.context is context and len(cache._free) == SEQUENCES - 1
-    for _ in stream(target, PROMPTS[:2], BlendedDrafter(target, nodes=8), Options(max_tokens=5)):
+    for _ in stream(target, PROMPTS[:2], blended_drafter(target, nodes=8), Options(max_tokens=5)):
         assert cache.context is context  # another call has another one
     del cache
     gc.collect()
@@ -253,7 +253,7 @@ def test_recurrent_states_are_rolled_back(lfm2):
 def test_drafts_for_recurrent_models_do_not_change_greedy_text(lfm2, nodes):
     target = LlamaTarget(lfm2[1], threads=1)
     prompts = [np.array(ids) for ids in ([5, 6, 7, 5, 6, 7, 5], [1, 2, 3, 1, 2, 3], [9, 8, 9, 8, 9])]
-    together = generate(target, prompts, BlendedDrafter(target, nodes=nodes), OPTIONS)
+    together = generate(target, prompts, blended_drafter(target, nodes=nodes), OPTIONS)
     assert tokens_of(together) == tokens_of(generate(target, prompts, None, OPTIONS))
     assert max(max(one.statistics.drafted) for one in together) <= ROLLBACK
     assert not nodes or accepted_by(together) > 0

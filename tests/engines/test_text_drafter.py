@@ -13,7 +13,7 @@ from rescore import TextDrafter, TextMemory
 from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
 from rescore.decode.draft.tree_drafter import NODES
-from rescore.decode.engines import chain_pace, text_drafter
+from rescore.decode.engines import text_drafter
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
 from rescore.lattice.sausage import blank
@@ -185,7 +185,7 @@ def test_drafts_stay_inside_a_structure(lm):
 
 
 def test_forced_tokens_are_drafted_also_while_others_rest(lm, monkeypatch):
-    monkeypatch.setattr(chain_pace.ChainPace, "rests", lambda pace: True)
+    monkeypatch.setattr(pace_module.Pace, "rests", lambda pace: True)
     drafter, text = TextDrafter(lm, end_of_text=0), text_of(0, 20).astype(np.int32)
     chain = Acceptor([(state, 1 + state, state + 1) for state in range(6)], final=[6])
     (free,) = drafter.chains([DraftRow.of_tokens(text, "free")], 6)
@@ -240,11 +240,10 @@ def chain_of(*conditional):
 
 def measured(*pairs):
     """A pace that has measured passes of such widths and seconds."""
-    pace = chain_pace.ChainPace()
-    pace.pace.rates = Trusting()
+    pace = pace_module.Pace(rates=Trusting())
     for tokens, seconds in pairs:
         for _ in range(pace_module.SURE):
-            pace.pace.times.note(tokens, seconds)
+            pace.times.note(tokens, seconds)
     return pace
 
 
@@ -255,10 +254,10 @@ def test_a_worked_example_of_lengths(monkeypatch):
     assert pace.least(1, 8) == pytest.approx(pace_module.PRIOR)
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
-            pace.end(tokens, 1)
+            pace.end(tokens)
             now += seconds
             pace.begin(one_pass=True)
-    assert pace.pace.times.known() == [1, 2, 3, 8]
+    assert pace.times.known() == [1, 2, 3, 8]
     assert pace.least(1, 2) == pytest.approx(0.2, rel=0.02)
     # 1.98, 2.94, 3.88 tokens in 12, 14, 19 ms: 165, 210, 204 a second.
     sure = chain_of(0.98, 0.98, 0.98)
@@ -305,7 +304,7 @@ def test_no_curve_of_costs_makes_decoding_slower(lm, monkeypatch, slope, least):
             at += int(np.cumprod(chain == text[at : at + len(chain)]).sum()) + 1
         tokens += at - 20
     assert tokens / now > least
-    assert chain_pace.MARGIN > 1
+    assert pace_module.MARGIN > 1
 
 
 def test_threads_draft_the_best_chains_of_their_trees(lm):

@@ -31,6 +31,7 @@ def config(ends=0, additional=None):
         speculative_config=SimpleNamespace(num_speculative_tokens=6),
         model_config=SimpleNamespace(max_model_len=LONGEST, get_vocab_size=lambda: V, hf_text_config=text),
         scheduler_config=SimpleNamespace(max_num_seqs=4),
+        device_config=SimpleNamespace(device_type="cpu"),
         additional_config={"rescore": {"cost": 0.05, **(additional or {})}},
     )
 

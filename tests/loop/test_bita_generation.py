@@ -13,7 +13,7 @@ from support.refusals import refused
 from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope, shared
 
-from rescore import BlendedDrafter, HeadsLattice, Options, Rescorer, TreeDrafter, generate
+from rescore import HeadsLattice, Options, Rescorer, TreeDrafter, blended_drafter, generate
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -89,7 +89,7 @@ def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
     options = Options(max_tokens=MOST, layout=layout)
     calls = [PROMPTS] if together else [[prompt] for prompt in PROMPTS]
     prophet = Prophet([[*prompt.tolist(), *text] for prompt, text in zip(PROMPTS, texts)])
-    blend = [BlendedDrafter(target, None, nodes=16)] if layout.copies == 1 else []
+    blend = [blended_drafter(target, None, nodes=16)] if layout.copies == 1 else []
     for drafter in (None, prophet, *blend):
         assert [text for prompts in calls for text in tokens_of(generate(target, prompts, drafter, options))] == texts
     assert texts[1] != plain(longrope(family, factor=1.0), PROMPTS[1])
@@ -102,7 +102,7 @@ def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
 def test_mask_tokens_follow_the_text_across_the_switch(family):
     model = longrope(family)
     target = BitaTarget(model, BitaTokens.new(CausalLMTarget(model), masks=2, prompts=3))
-    drafter = BlendedDrafter(target, None, lattice=HeadsLattice(heads=BitaHeads(target), top_k=4), nodes=8)
+    drafter = blended_drafter(target, None, lattice=HeadsLattice(heads=BitaHeads(target), top_k=4), nodes=8)
     found = generate(target, PROMPTS, drafter, Options(max_tokens=MOST))
     assert tokens_of(found) == [plain(model, prompt) for prompt in PROMPTS]
 
@@ -112,7 +112,7 @@ def drafters(target):
     for top_k in (1, 5):
         lattice = HeadsLattice(heads=heads, top_k=top_k)
         yield f"tree, top {top_k}", TreeDrafter(lattice, Rescorer(), nodes=6), TreeLayout()
-        yield f"blend, top {top_k}", BlendedDrafter(target, lattice=lattice, nodes=9), TreeLayout()
+        yield f"blend, top {top_k}", blended_drafter(target, lattice=lattice, nodes=9), TreeLayout()
     lattice = HeadsLattice(heads=heads, top_k=4)
     yield "auto", TreeDrafter(lattice, Rescorer(), nodes=AutoWidth(target)), TreeLayout()
     yield "paths as rows", PathDrafter(lattice, Rescorer(), paths=3), BatchLayout(3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 
-from rescore import Dump, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate, open_model
+from rescore import Dump, NGram, Options, Rescorer, Sampling, TreeDrafter, generate, ngram_drafter, open_model
 from rescore.decode.cli import main
 from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.heads_lattice import HeadsLattice
@@ -35,7 +35,7 @@ def drafters(heads, top_k: int, rescorer: Rescorer) -> dict:
         "parallel-rescored": PathDrafter(slots, rescorer, paths=PATHS),
         "heads-tree 16": TreeDrafter(slots, nodes=16),
         "tree 64": TreeDrafter(slots, rescorer, nodes=64),
-        "lm-alone 16": NGramDrafter(rescorer.models[0], slots=heads.slots, nodes=16),
+        "lm-alone 16": ngram_drafter(rescorer.models[0], slots=heads.slots, nodes=16),
         **{name: TreeDrafter(slots, one, nodes=NODES, rejected=False) for name, one in calibrated(rescorer).items()},
     }
 

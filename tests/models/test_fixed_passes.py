@@ -18,7 +18,7 @@ from support.tiny_families import small_model
 from support.tiny_transformers import CAUSAL, V, build, shared
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.explanation import Explanation
@@ -98,12 +98,12 @@ def test_texts_are_those_of_generate(name, chains):
 def test_padded_widths_and_rows_that_leave(nodes):
     target = fixed(shared("qwen3"))
     truth = of_generate(target.model)
-    assert texts(target, BlendedDrafter(target, nodes=nodes)) == truth
+    assert texts(target, blended_drafter(target, nodes=nodes)) == truth
     ends = [text.index(text[7]) for text in truth]
     stops = Stopping(tokens=frozenset(text[7] for text in truth[:2]))
     expected = [text[: next((i + 1 for i, token in enumerate(text) if token in stops.tokens), 20)] for text in truth]
     assert len({len(text) for text in expected}) > 1 and ends
-    assert texts(target, BlendedDrafter(target, nodes=nodes), stopping=stops) == expected
+    assert texts(target, blended_drafter(target, nodes=nodes), stopping=stops) == expected
     assert texts(target, Guesses(truth), stopping=stops) == expected
 
 
@@ -206,7 +206,7 @@ def test_tokens_drawn_by_a_pass_are_those_drawn_one_by_one(sampling, nucleus, mo
     asked, probabilities = [], ScoredDraft.probabilities
     monkeypatch.setattr(ScoredDraft, "probabilities", lambda *args: (asked.append(args[0]), probabilities(*args))[1])
     truth = [[*text, *[0] * 20] for text in expected]
-    for drafter in (None, Guesses(truth), BlendedDrafter(target, nodes=9)):
+    for drafter in (None, Guesses(truth), blended_drafter(target, nodes=9)):
         assert texts(target, drafter, requests, shaping=shaping) == expected
     # The prompts' pass has no fixed shape.
     by_host = [one for one in asked if not one.shaping.processors and len(one.history) not in map(len, PROMPTS)]

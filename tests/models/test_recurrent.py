@@ -16,7 +16,7 @@ from support.scripted import Scripted
 from support.tiny_families import FAMILIES, small_model
 from transformers import DynamicCache
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
@@ -155,7 +155,7 @@ def test_plain_passes_after_drafts_read_one_token(family):
 def test_a_stored_model_is_opened(tmp_path):
     target_of("qwen3_next").model.save_pretrained(tmp_path)
     target = open_model(tmp_path).target
-    assert texts(target, BlendedDrafter(target, nodes=4)) == expected("qwen3_next")
+    assert texts(target, blended_drafter(target, nodes=4)) == expected("qwen3_next")
 
 
 @pytest.mark.parametrize("family", [one for one in EQUAL if one not in ATTENTIONLESS])

@@ -11,11 +11,11 @@ from support.watched import Watched
 
 from rescore.decode.cli import main
 from rescore.decode.draft import baselines
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import NGramDrafter
+from rescore.decode.draft.tree_drafter import ngram_drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
@@ -96,9 +96,9 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
         "token-recycling 16": AsInAReplay(baselines.TokenRecyclingDrafter(16)),
         **{f"logit-spec {n}": AsInAReplay(baselines.LogitSpecDrafter(n)) for n in (16, 64)},
         **{f"racer {n}": AsInAReplay(baselines.RacerDrafter(n)) for n in (16, 64)},
-        "lm-alone 16": NGramDrafter(lm, slots=16, nodes=16),
-        "blend 16": BlendedDrafter(model, lm, nodes=16, calibration=HEADLESS, rejected=False),
-        "blend-without-lm 32": BlendedDrafter(model, nodes=32, rejected=False),
+        "lm-alone 16": ngram_drafter(lm, slots=16, nodes=16),
+        "blend 16": blended_drafter(model, lm, nodes=16, calibration=HEADLESS, rejected=False),
+        "blend-without-lm 32": blended_drafter(model, nodes=32, rejected=False),
     }
     for task in result.tasks:
         for block in dump.blocks(task.task):

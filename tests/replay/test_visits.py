@@ -12,7 +12,7 @@ from support.refusals import refused
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration, propose_trees
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
+from rescore.decode.draft.tree_drafter import TreeDrafter, ngram_drafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, visited_rows
@@ -60,7 +60,7 @@ def test_of_lattices(blocks, model, weights, top_k, everywhere):
 
 
 def of_the_model(model, block):
-    return NGramDrafter(model, slots=block.slots, nodes=MOST)
+    return ngram_drafter(model, slots=block.slots, nodes=MOST)
 
 
 def test_of_a_model_alone(blocks, model):

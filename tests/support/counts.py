@@ -3,8 +3,8 @@
 import numpy as np
 
 from rescore.lm.build.counts import Counts, of_counts
+from rescore.lm.model.gram_rows import index_rows
 from rescore.lm.model.grams import Grams, spell
-from rescore.lm.model.tables import index_rows
 
 
 def counts_of_rows(rows, count, *, vocab_size, bos, eos):

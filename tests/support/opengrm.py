@@ -11,6 +11,7 @@ import numpy as np
 from support.counts import counts_of_rows
 
 from rescore.lm.build.counts import Counts
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.tables import NEVER, Tables
 
 BOS = 0
@@ -72,4 +73,4 @@ def read_model(path: Path, ids, unseen_cost: float = 1000.0) -> Tables:
     rows, cost = rows_by_order(ngrams, ids)
     names = {number: word for word, number in ids.items()}
     backoff = [np.array([contexts.get(tuple(names[t] for t in row), 0.0) for row in own.tolist()]) for own in rows[:-1]]
-    return Tables.from_rows(rows, cost, backoff, vocab_size=len(ids), unseen_cost=unseen_cost, bos=BOS, eos=ids["</s>"])
+    return tables_of_rows(rows, cost, backoff, vocab_size=len(ids), unseen_cost=unseen_cost, bos=BOS, eos=ids["</s>"])

@@ -36,7 +36,7 @@ from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
 from rescore.decode.cli.decoders import open_with_engine
 from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
-from rescore.decode.draft.blended_drafter import BlendedDrafter, blend_rescorer
+from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.prediction import count_copied
@@ -83,9 +83,9 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
 
     ways: dict[str, Way] = {
         "plain": way(None),
-        "blend 16, prediction": way(BlendedDrafter(target, nodes=16), True),
-        "blend auto, prediction": way(BlendedDrafter(target), True),
-        "blend auto": way(BlendedDrafter(target)),
+        "blend 16, prediction": way(blended_drafter(target, nodes=16), True),
+        "blend auto, prediction": way(blended_drafter(target), True),
+        "blend auto": way(blended_drafter(target)),
     }
     for name, write in lookups(args, target).items():
         ways[name] = write, lambda edit: Request(prompt=edit.prompt)

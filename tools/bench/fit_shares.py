@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from rescore import _core
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.calibration import SHARES, counts_of
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.text_memory import MEMORY_SHARES, TextMemory
@@ -130,7 +130,7 @@ class Recording:
 def decoded_again(model: str, dump: Dump, lm: NGram, limit: int) -> Iterator[Knowledge]:
     """The text's gates: of each context what followed, then what was predicted after rejected drafts."""
     target = open_model(model, dtype=torch.float32).target
-    drafter = Recording(BlendedDrafter(target, lm, nodes=NODES))
+    drafter = Recording(blended_drafter(target, lm, nodes=NODES))
     stopping = Stopping(tokens=frozenset({dump.header.end_of_text}))
     for block in track(list(dump.blocks()), "decoding", console=Console(stderr=True)):
         for prompt, text in texts_of(block)[:limit]:

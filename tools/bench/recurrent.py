@@ -30,7 +30,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from rescore.decode.bench.decoding import System
 from rescore.decode.bench.results import machine
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request
@@ -202,7 +202,7 @@ def auto(args: argparse.Namespace) -> int:
         size = sum(one.numel() for one in target.model.parameters()) / 1e9
         ways: dict[str, Way] = {
             name: (System.of_drafter(target, name, drafter, TreeLayout()).write, lambda prompt: Request(prompt=prompt))
-            for name, drafter in {"plain": None, "auto": BlendedDrafter(target)}.items()
+            for name, drafter in {"plain": None, "auto": blended_drafter(target)}.items()
         }
         prompts = [draw.integers(1, 16, 60) for _ in range(args.prompts)]
         for temperature in (0.0, 1.0):

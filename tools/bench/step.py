@@ -34,7 +34,7 @@ from tokenizers import Tokenizer
 from rescore import Dump, NGram, Options, Sampling, stream
 from rescore.decode.bench.results import machine
 from rescore.decode.draft import calibration
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop import generate as loop
@@ -170,7 +170,7 @@ class Setting:
     def _run(self, block: DumpBlock, lm: NGram, nodes: int, sums: dict[str, float], end: int) -> int:
         target = RecordedTarget(block, lm.vocab_size)
         lattice = RecordedHeads(block) if self.heads else None
-        drafter = BlendedDrafter(target, lm, lattice=lattice, nodes=nodes)
+        drafter = blended_drafter(target, lm, lattice=lattice, nodes=nodes)
         lengths, texts = np.diff(block.prompt_offsets).tolist(), target.texts
         requests = [Request(prompt=text[:m], max_tokens=len(text) - m - 1) for text, m in zip(texts, lengths)]
         options = Options(

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rescore.decode.draft.baselines import PromptLookupDrafter
-from rescore.decode.draft.blended_drafter import BlendedDrafter, blend_rescorer
+from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
@@ -182,7 +182,7 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
 
         return timed_write
 
-    drafters = {"plain": None, "blend auto": BlendedDrafter(target, lm)}
+    drafters = {"plain": None, "blend auto": blended_drafter(target, lm)}
     ways: dict[str, Way] = {
         name: (
             timed(name, System.of_drafter(target, name, drafter, TreeLayout()).write),

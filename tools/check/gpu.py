@@ -42,7 +42,7 @@ from rescore.decode.bench.decoding import System, SystemTimes, bench
 from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.cli.verbs.bench_passes import random_target
 from rescore.decode.cost.model_shape import PRESETS
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
@@ -91,7 +91,7 @@ class Demo:
         self.lm, self.lattice = load(DEMO / "demo.ngram"), HeadsLattice(heads=self.opened.heads)
 
     def ours(self, heads: bool, nodes: int | None) -> System:
-        drafter = BlendedDrafter(self.target, self.lm, lattice=self.lattice if heads else None, nodes=nodes)
+        drafter = blended_drafter(self.target, self.lm, lattice=self.lattice if heads else None, nodes=nodes)
         name = f"{'heads' if heads else 'no heads'}, {nodes or 'auto'}"
         return System.of_drafter(self.target, name, drafter, TreeLayout())
 
@@ -99,7 +99,7 @@ class Demo:
         """Ours in passes as they are."""
         target = CausalLMTarget(self.target.model)
         target.fixed = None
-        return System.of_drafter(target, name, BlendedDrafter(target, self.lm) if drafted else None, TreeLayout())
+        return System.of_drafter(target, name, blended_drafter(target, self.lm) if drafted else None, TreeLayout())
 
     def drafting(self) -> System:
         """Ours, as `generate` calls it."""
@@ -125,7 +125,7 @@ class Demo:
         prompt = next(iter(self.prompts.values()))[0]
         for when in ("cold", "warm", "warm"):
             began = time.perf_counter()
-            (text,) = generate(self.target, [prompt], BlendedDrafter(self.target, self.lm), self.options)
+            (text,) = generate(self.target, [prompt], blended_drafter(self.target, self.lm), self.options)
             seconds, first = time.perf_counter() - began, 1e-6 * text.statistics.prompt_us
             print(f"{when}: {len(text.tokens) / seconds:.0f} tokens/s, first token after {first:.3f} s", flush=True)
 

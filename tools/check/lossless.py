@@ -28,7 +28,7 @@ from rescore.decode.conformance.checks import FEATURES, Conformance, Status
 from rescore.decode.conformance.huggingface import logits_of
 from rescore.decode.conformance.loop import Loop
 from rescore.decode.conformance.reference import Logits
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
@@ -95,9 +95,9 @@ def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Draft
     yield "parallel", PathDrafter(slots, rescorer, paths=PATHS), BatchLayout(PATHS)
     yield "tree", TreeDrafter(slots, rescorer, nodes=NODES), wide
     yield "open", TreeDrafter(slots, Rescorer(lm), nodes=NODES), wide
-    yield "blend", BlendedDrafter(model.target, lm, nodes=NODES), wide
-    yield "blend, auto", BlendedDrafter(model.target), wide
-    yield "blend of heads", BlendedDrafter(model.target, lm, lattice=slots, nodes=NODES, depth=8), wide
+    yield "blend", blended_drafter(model.target, lm, nodes=NODES), wide
+    yield "blend, auto", blended_drafter(model.target), wide
+    yield "blend of heads", blended_drafter(model.target, lm, lattice=slots, nodes=NODES, depth=8), wide
     yield "neural", NeuralDrafter(slots, neural), wide
     yield "draft model", DraftModelDrafter(other.target, gamma=4, vocab_size=vocab_size, drawn=False), TreeLayout()
 

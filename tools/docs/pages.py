@@ -49,9 +49,9 @@ API = {
     "drafters": (
         "Drafters",
         "decode.draft.drafter.Drafter",
-        "decode.draft.blended_drafter.BlendedDrafter",
+        "decode.draft.blended_drafter.blended_drafter",
         "decode.draft.tree_drafter.TreeDrafter",
-        "decode.draft.tree_drafter.NGramDrafter",
+        "decode.draft.tree_drafter.ngram_drafter",
         "decode.draft.heads_lattice.HeadsLattice",
     ),
     "decoding": (

@@ -215,7 +215,7 @@ def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bo
 
 def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
     """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
-    if lms > 1 and "lm" in spec.options and "alpha" not in spec.options:
+    if lms > 1 and "lm" in spec.options and (spec.searches_q or "alpha" not in spec.options):
         return
     nodes = spec.options.get("nodes")
     if nodes == "auto":

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import Drafter, fitted_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pace import AutoWidth
@@ -64,7 +64,7 @@ class Drafting:
 
     source    the source of drafts beside the running text: None, an n-gram model or its file, or heads of the model
               (an object, or a folder written by `rescore train heads` or `rescore train bita`, or of Medusa heads). A
-              drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model), replaces all other sources
+              drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model), replaces all other sources
     lm        an n-gram model to use with heads
     rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
               `Settings.calibrated`
@@ -266,7 +266,8 @@ class Drafting:
             return more_sources(lm="Drafting(lm)", heads="Drafting(heads)")
         if isinstance(self.source, NGram):
             return more_sources(heads="Drafting(heads, lm=lm)")
-        return [] if isinstance(self.source, BlendedDrafter) else more_sources(text="Drafting()")
+        reads_text = isinstance(self.source, TreeDrafter) and self.source.rescorer.calibration.text is not None
+        return [] if reads_text else more_sources(text="Drafting()")
 
     def _open(self, model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> _Opened:
         """Returns the model as a target, and its drafter; cached per state of the model."""
@@ -286,12 +287,12 @@ class Drafting:
     def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
         memory = None if isinstance(self.memory, Sequence) else self.memory
         if source is None or isinstance(source, NGram):
-            return BlendedDrafter(target, source, memory=memory, nodes=self.nodes)
+            return blended_drafter(target, source, memory=memory, nodes=self.nodes)
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
-            return BlendedDrafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)
+            return blended_drafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
 
 

@@ -42,6 +42,7 @@ class Proposer:
                 vocab_size=model.get_vocab_size(),
                 end=ends if ends is None or isinstance(ends, int) else next(iter(ends), None),
                 texts=max(2, 2 * int(scheduler.max_num_seqs)),
+                accelerator=vllm_config.device_config.device_type != "cpu",
             )
         )
 

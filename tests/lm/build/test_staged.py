@@ -25,10 +25,10 @@ from rescore.lattice import atomic
 from rescore.lm.build import counting, merging, work
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.estimate import KneserNeyOptions
+from rescore.lm.build.folder import Folder
 from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.staged import Resources
 from rescore.lm.build.work import WorkFolder
-from rescore.lm.model import tables as columns
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 CUT = PruneOptions(theta=0.002)
@@ -81,7 +81,7 @@ class Mortal:
         self.left, self.calls = -1, 0
         for owner, name in (
             (atomic.os, "replace"),  # runs, manifest, model
-            (columns.Folder, "_finish"),
+            (Folder, "_finish"),
             (merging.MergedColumns, "append"),
             (merging, "_copy"),
         ):
@@ -375,13 +375,13 @@ def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
         yield from parts(2)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    folder = columns.Folder(tmp_path / "c", finished=finished)
+    folder = Folder(tmp_path / "c", finished=finished)
     refuses(OSError, lambda: folder.write(names, broken()), "device")
     assert finished == {} and (tmp_path / "c" / "a").stat().st_size > 0
     assert folder.write(names, parts(1))[0].tolist() == [0] * 5
     (tmp_path / "c" / "b").write_bytes(b"cut")
     assert folder.write(names, parts(1))[1].tolist() == [0.0]
-    assert len(columns.Folder(tmp_path / "c").fill("none", np.uint16, 0, lambda array: None)) == 0
+    assert len(Folder(tmp_path / "c").fill("none", np.uint16, 0, lambda array: None)) == 0
 
 
 class Disk:

@@ -25,9 +25,10 @@ from rescore.lm.model import compressed
 from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
 from rescore.lm.model.formats import is_model_file, load
+from rescore.lm.model.gram_rows import tables_of_ngrams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.perplexity import score_texts, with_sentence_marks
-from rescore.lm.model.tables import NEVER, Tables
+from rescore.lm.model.tables import NEVER
 from rescore.lm.model.vocabulary import GrowingVocabulary, Vocabulary
 
 SMALL = """
@@ -361,7 +362,7 @@ def test_a_probability_of_zero_stays_zero(tmp_path, arpa):
 
 def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):
     """<s> has neither probability nor backoff then, and yet is no place holder."""
-    tables = Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0), (0, 1): (0.5, 1.0)}, vocab_size=2)
+    tables = tables_of_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0), (0, 1): (0.5, 1.0)}, vocab_size=2)
     model = NGram.from_tables(tables, metadata={"end_of_text": 0})
     write_arpa(model, tmp_path / "m.arpa", sentence_ends=True)
     assert_same_model(read_arpa(tmp_path / "m.arpa", ArpaOptions(end_of_text=0)), model)
@@ -378,7 +379,7 @@ def test_models_that_have_no_sentences_are_refused(tmp_path):
         write_arpa(named, tmp_path / "m.arpa", words="ids", sentence_ends=True)
         (tmp_path / "m.arpa").unlink()
     across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
-    inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"end_of_text": 0})
+    inside = NGram.from_tables(tables_of_ngrams(across, vocab_size=2), metadata={"end_of_text": 0})
     refuses(ValueError, lambda: write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True), "[1, 0, 1]")
     assert not list(tmp_path.iterdir())
 

@@ -19,8 +19,8 @@ from rescore.lm.build.in_memory import build
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.model import example
 from rescore.lm.model.compile import Arrays, Compact, compile_tables, decompile
+from rescore.lm.model.gram_rows import tables_of_ngrams, tables_of_rows
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Tables
 from rescore.lm.model.verify import verify, verify_model
 
 
@@ -35,7 +35,7 @@ def test_missing_suffixes_are_filled_without_a_change_of_scores(seed, order, dra
     grams = list(cost)
     draw.shuffle(grams)
     rows = [[g for g in grams if len(g) == n] for n in range(1, order + 1)]
-    tables = Tables.from_rows(
+    tables = tables_of_rows(
         [np.array(own, np.uint32).reshape(-1, n) for n, own in enumerate(rows, 1)],
         [np.array([cost[g] for g in own], np.float64) for own in rows],
         [np.array([full.backoff.get(g, 0.0) for g in own], np.float64) for own in rows[:-1]],
@@ -52,19 +52,19 @@ def test_missing_suffixes_are_filled_without_a_change_of_scores(seed, order, dra
 def test_rows_that_fit_no_model_are_named():
     unigrams = {(0,): (0.5, 1.0), (1,): (0.5, 1.0)}
     with refused(ValueError, "3-gram", "[0, 1, 0]"):
-        Tables.from_ngrams({**unigrams, (0, 0): (0.1, 1.0), (0, 1, 0): (0.1, 1.0)}, vocab_size=2)
-    refuses(ValueError, lambda: Tables.from_ngrams(unigrams, vocab_size=3), "unigrams", "3", "2", "unseen_cost")
-    assert Tables.from_ngrams(unigrams, vocab_size=3, unseen_cost=9.0).cost[0][2] == 9.0
+        tables_of_ngrams({**unigrams, (0, 0): (0.1, 1.0), (0, 1, 0): (0.1, 1.0)}, vocab_size=2)
+    refuses(ValueError, lambda: tables_of_ngrams(unigrams, vocab_size=3), "unigrams", "3", "2", "unseen_cost")
+    assert tables_of_ngrams(unigrams, vocab_size=3, unseen_cost=9.0).cost[0][2] == 9.0
     zero = [np.zeros(3), np.zeros(2)]
     rows = [np.array([[0], [1], [2]], np.uint32), np.array([[1, 2], [1, 2]], np.uint32)]
-    refuses(ValueError, lambda: Tables.from_rows(rows, zero, zero[:1], vocab_size=3), "2-gram", "[1, 2]")
+    refuses(ValueError, lambda: tables_of_rows(rows, zero, zero[:1], vocab_size=3), "2-gram", "[1, 2]")
     with refused(ValueError, "1-gram", "[1]"):
-        Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
+        tables_of_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
 
 
 def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
     bigrams = {(0, 1): (0.2, 0.5), (2, 0): (0.3, 1.0), (0, 2): (0.1, 1.0), (2, 0, 2): (0.2, 1.0)}
-    tables = Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), **bigrams}, vocab_size=3)
+    tables = tables_of_ngrams({(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), **bigrams}, vocab_size=3)
     model = from_tables(tables)
     assert model.backoff[(0, 1)] == pytest.approx(-np.log(0.5))  # though nothing follows it, nor (1)
     assert model.of((0, 1), 1) == pytest.approx(-np.log(0.5 * 0.4))
@@ -106,7 +106,7 @@ def test_all_come_back(seed, order, vocab_size, next_bits, wide):
     if wide:  # the same n-grams over 32-bit tokens
         rows = [tables.spell(n) * 7000 for n in range(1, order + 1)]
         backoff = list(map(np.nan_to_num, tables.gram_backoffs()))
-        tables = Tables.from_rows(rows, tables.cost, backoff, vocab_size=70_000, unseen_cost=20.0)
+        tables = tables_of_rows(rows, tables.cost, backoff, vocab_size=70_000, unseen_cost=20.0)
     arrays = compile_tables(tables)
     assert arrays.arc_token.dtype == (np.uint32 if wide else np.uint16)
     assert_same_tables(decompile(arrays, order), tables)
@@ -211,7 +211,7 @@ def test_quantised():
     assert_same(small.quantised().arrays, b)
     assert_same(NGram.from_tables(small.to_tables()).arrays, b)
     certain = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (0, 1): (1.0, 1.0)}
-    certain = NGram.from_tables(Tables.from_ngrams(certain, vocab_size=2))
+    certain = NGram.from_tables(tables_of_ngrams(certain, vocab_size=2))
     assert_same(certain.quantised().arrays, certain.arrays)
 
 

@@ -21,8 +21,8 @@ from rescore.lm.model import fst as fst_module
 from rescore.lm.model.formats import load, save
 from rescore.lm.model.fst import const_parts, from_fst, load_fst, save_fst, to_fst, vector_parts
 from rescore.lm.model.fst_read import read
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Tables
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 
@@ -222,7 +222,7 @@ def test_opengrm_models_are_read(shared):
     reference = opengrm.read_model(folder / "earnest-relative_entropy.pru.txt.gz", ids)
     renumber = np.arange(len(ids)) - 1
     renumber[[opengrm.BOS, ids["</s>"]]] = words, words + 1
-    moved = Tables.from_rows(
+    moved = tables_of_rows(
         [renumber[reference.spell(n)].astype(np.uint32) for n in range(1, reference.order + 1)],
         reference.cost,
         list(map(np.nan_to_num, reference.gram_backoffs())),

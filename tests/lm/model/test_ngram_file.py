@@ -12,9 +12,9 @@ from support.oracle_lm import random_tables
 from support.refusals import refuses
 
 from rescore.lm.model import example, ngram_file
+from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.ngram_file import HEADER, SECTION
-from rescore.lm.model.tables import Tables
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_round_trip(model, path):
 def test_token_width_follows_the_vocabulary(tmp_path, vocab_size):
     rows = [np.zeros((1, 1), np.uint32), np.array([[vocab_size - 1, 3], [5, vocab_size - 1]], np.uint32)]
     model = NGram.from_tables(
-        Tables.from_rows(rows, [np.ones(1), np.ones(2)], [np.zeros(1)], vocab_size=vocab_size, unseen_cost=12.0)
+        tables_of_rows(rows, [np.ones(1), np.ones(2)], [np.zeros(1)], vocab_size=vocab_size, unseen_cost=12.0)
     )
     assert model.compact.arc_token.nbytes == (2 if vocab_size == 65536 else 3) * 2
     model.save(tmp_path / "wide.ngram")
