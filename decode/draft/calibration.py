@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, structs
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lattice.checked import Checked, real, whole
+from rescore.lattice.checked import Checked
 from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.structure import Bounds, State
-from rescore.lattice.tree import Trees, text_ids, token_ids
+from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1e4  # limit of a weight's magnitude
@@ -158,7 +158,7 @@ def propose_trees(
     memories    of each row, or none
     least       the smallest q of a node's whole prefix; shortens the search
 
-    open, expected, structures: as in `Calibration` and `CalibratedTrees.trees`.
+    open, expected, structures: as in `Calibration` and `Rescorer.trees`.
     """
     sausages = sausages or blank(len(histories))
     alpha, of_slots = weights or (np.empty((1, 0)), np.empty((3, 0)))
@@ -181,101 +181,3 @@ def propose_trees(
             threads=threads,
         )
     )
-
-
-class CalibratedTrees:
-    """An n-gram model and a calibration; drafts token trees, for `Rescorer`.
-
-    memory: texts of earlier requests, interpolated between the running text and the model. least: the smallest q of a
-    node's whole prefix.
-    """
-
-    def __init__(
-        self,
-        model: NGram,
-        calibration: Calibration | None = None,
-        *,
-        memory: Any = None,  # a TextMemory
-        least: float = 0.0,
-        threads: int = 1,
-    ):
-        if memory is not None:
-            memory.check(model.vocab_size)
-        self.model, self.memory = model, memory
-        self.calibration = calibration or DEFAULT
-        self.least, self.threads = real(least, "least"), whole(threads, "threads")
-        self._weights: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
-
-    def __repr__(self) -> str:
-        memory = f", memory={self.memory!r}" if self.memory else ""
-        return f"CalibratedTrees({self.model!r}, {self.calibration!r}{memory})"
-
-    @property
-    def context(self) -> int:
-        """How many tokens of the history the model or the memory reads."""
-        return max(self.model.order - 1, self.memory.context if self.memory else 0)
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether `trees` needs the running texts."""
-        return self.calibration.text is not None
-
-    def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
-        """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
-        counts = self.calibration.counts()
-        counts.extend(text_ids(prompt, "prompt", self.model.vocab_size), prompt=True)
-        return counts
-
-    def trees(
-        self,
-        sausages: Sausage,
-        histories: NDArray[np.int32],
-        n: int = 64,
-        *,
-        texts: Sequence[_core.ContextModel] | None = None,
-        memories: Sequence[Any] = (),  # each a TextMemory or None
-        expected: Sequence[_core.EditModel | None] = (),
-        depth: int | None = None,
-        structures: Sequence[State | None] = (),
-    ) -> Trees:
-        """Returns the trees of the n most probable prefixes of a batch of lattices.
-
-        histories  the tokens decoded so far, [B, m] with padding -1 in front
-        texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
-                   anew, as prompts. Empty if the calibration does not use the running text
-        memories   of each lattice, in place of the rescorer's own (None), or none
-        expected   automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
-        depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
-        structures  states of the structures that bound each text (None: free), or none: after each prefix q is
-                    restricted to the tokens that they allow
-        """
-        histories = token_ids(histories, "histories", self.model.vocab_size)
-        if texts is None and self.reads_text:
-            begins = np.logical_and.accumulate(histories == -1, axis=1).sum(axis=1)  # padding is in front
-            texts = [self.text(row[at:]) for row, at in zip(histories, begins)]
-        texts = texts or []
-        if len(texts) != (count := len(sausages.ids) if self.reads_text else 0):
-            why = (
-                f"those of {count} lattices"
-                if self.reads_text
-                else "none: the calibration does not use the running text"
-            )
-            raise ValueError(f"texts: expected {why}, got {len(texts)}")
-        slots = sausages.slots
-        if slots not in self._weights:
-            self._weights[slots] = self.calibration.weights(slots)
-        return propose_trees(
-            self.model,
-            histories,
-            sausages,
-            self._weights[slots],
-            n=n,
-            depth=depth,
-            open=self.calibration.open,
-            texts=texts,
-            memories=[memory or self.memory for memory in memories or [None] * len(histories)],
-            expected=expected,
-            structures=structures,
-            least=self.least,
-            threads=self.threads,
-        )

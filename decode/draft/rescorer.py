@@ -9,6 +9,7 @@ Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibration import DEFAULT, CalibratedTrees, Calibration
+from rescore.decode.draft.calibration import DEFAULT, Calibration, propose_trees
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.checked import numbers, real, whole
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.structure import Acceptor
-from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, token_ids
+from rescore.lattice.structure import Acceptor, State
+from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, text_ids, token_ids
 from rescore.lm.model.ngram import NGram
 
 MERGE = "merge several into one (`rescore.merge_models`, `rescore lm merge`)"
@@ -64,6 +65,9 @@ def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64
     return np.ascontiguousarray(np.broadcast_to(alpha, (len(alpha), slots)))
 
 
+_uniform = lru_cache(maxsize=4)(NGram.uniform)
+
+
 class Rescorer:
     """An n-gram model, and how it is weighed against the heads; drafts trees and paths from lattices.
 
@@ -75,7 +79,6 @@ class Rescorer:
     calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
     memory       texts of earlier requests, another source of q
     least        the smallest q of a whole prefix
-    vocab_size   V of the target; None: the models'
     threads      for batches
     """
 
@@ -88,7 +91,6 @@ class Rescorer:
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
         least: float = 0.0,
-        vocab_size: int | None = None,
         threads: int = 1,
     ):
         models = (models,) if isinstance(models, NGram) else tuple(models)
@@ -97,36 +99,21 @@ class Rescorer:
             raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
         if alpha is None and len(models) > 1:
             raise ValueError(f"alpha: expected weights of {len(models)} models, got none; or {MERGE}")
-        self._given: dict[str, Any] = {
-            "alpha": alpha,
-            "head": head,
-            "calibration": calibration,
-            "memory": memory,
-            "least": least,
-        }
-        self.vocab_size = vocab_size or max((model.vocab_size for model in models), default=ALL)
+        self.vocab_size = max((model.vocab_size for model in models), default=ALL)
         self.models = tuple(model.widened(self.vocab_size) for model in models)
         self.alpha = checked_alpha(DEFAULT_ALPHA if alpha is None else alpha, len(models))
         self.head, self.threads = checked_head(1.0 if head is None else head), whole(threads, "threads")
-        self.calibration = calibration or DEFAULT
+        if memory is not None:
+            memory.check(self.vocab_size)
+        self.memory, self.least, self.calibration = memory, real(least, "least"), calibration or DEFAULT
         if weighed and len(models) < 2:
             self.calibration = Calibration.softmax(*self.alpha.tolist() or [[0.0]], head=self.head.tolist())
+        self._given: dict[str, Any] = {"alpha": alpha, "head": head, "calibration": calibration, "memory": memory}
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
+        self._weights: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}  # of trees, by slots
         self._wide: dict[int, Rescorer] = {}  # the results of `widened`
-        self._trees: CalibratedTrees | None = None
-        if len(models) == 1 or (vocab_size and not models):
-            model = self.models[0] if models else NGram.uniform(self.vocab_size)
-            self._trees = CalibratedTrees(model, self.calibration, memory=memory, least=least, threads=self.threads)
-
-    @property
-    def calibrated(self) -> CalibratedTrees:
-        """Searches trees under q. ValueError if there are several models, or none and no `vocab_size`."""
-        if self._trees is None:
-            told = f"got {len(self.models)}; {MERGE}" if self.models else "or a vocab_size, got neither"
-            raise ValueError(f"trees: expected one n-gram model, {told}")
-        return self._trees
 
     def __repr__(self) -> str:
         given = "".join(f", {name}={value!r}" for name, value in self._given.items() if value is not None)
@@ -134,16 +121,28 @@ class Rescorer:
 
     @property
     def context(self) -> int:
-        """How many tokens of the history the models read: N - 1 of the longest, or the memory's."""
-        orders, memory = [model.order for model in self.models], self._given["memory"]
-        return max(max(orders, default=1) - 1, memory.context if memory else 0)
+        """How many tokens of the history the models read, N - 1 of the longest, or the memory."""
+        longest = max((model.order - 1 for model in self.models), default=0)
+        return max(longest, self.memory.context if self.memory else 0)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether q of trees reads the running texts."""
+        return self.calibration.text is not None
+
+    def tree_model(self) -> NGram | None:
+        """The model of trees; None of the heads alone. ValueError if there are several."""
+        if len(self.models) > 1:
+            raise ValueError(f"trees: expected one n-gram model, got {len(self.models)}; {MERGE}")
+        return self.models[0] if self.models else None
 
     def widened(self, vocab_size: int) -> Rescorer:
         """This rescorer for lattices and histories of a target of more ids (`NGram.widened`); the result is kept."""
-        if vocab_size == self.vocab_size:
+        if not self.models or vocab_size == self.vocab_size:
             return self
         if vocab_size not in self._wide:
-            self._wide[vocab_size] = Rescorer(self.models, **self._given, vocab_size=vocab_size, threads=self.threads)
+            models = [model.widened(vocab_size) for model in self.models]
+            self._wide[vocab_size] = Rescorer(models, **self._given, least=self.least, threads=self.threads)
         return self._wide[vocab_size]
 
     def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, acceptor: Acceptor | None = None) -> Drafts:
@@ -161,7 +160,9 @@ class Rescorer:
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
-        return self.calibrated.text(prompt)
+        counts = self.calibration.counts()
+        counts.extend(text_ids(prompt, "prompt", self.vocab_size), prompt=True)
+        return counts
 
     def trees(
         self,
@@ -170,25 +171,50 @@ class Rescorer:
         n: int = 64,
         *,
         texts: Sequence[_core.ContextModel] | None = None,
+        memories: Sequence[TextMemory | None] = (),
+        expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         acceptor: Acceptor | None = None,
+        structures: Sequence[State | None] = (),
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
         history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
         texts     where q reads the running text: that of each lattice (`text`), which the caller extends; with them the
                   last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
-        depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots
+        memories  of each lattice, in place of the rescorer's own (None), or none
+        expected  automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
+        depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
+        structures  the same of states of structures that bound each text (None: free), or none
         """
-        sausage = _arrays("trees", sausage)
+        sausage, model = _arrays("trees", sausage), self.tree_model()
         batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
         rows, depth = self._rows(history, len(batch.ids)), depth if depth is None else whole(depth, "depth")
-        fitted = self
-        if not self.models and not self._trees:  # as many ids as there are
-            fitted = self.widened(1 << int(max(batch.ids.max(initial=0), rows.max(initial=0))).bit_length())
-        bounds = [acceptor.start(fitted.vocab_size, ())] * len(batch.ids) if acceptor else ()
-        return fitted.calibrated.trees(batch, rows, whole(n, "n"), texts=texts, depth=depth, structures=bounds)
+        if model is None:  # of as many ids as there are
+            model = _uniform(1 << int(max(batch.ids.max(initial=0), rows.max(initial=0))).bit_length())
+        if texts is None and self.reads_text:
+            begins = np.logical_and.accumulate(rows == -1, axis=1).sum(axis=1)  # padding is in front
+            texts = [self.text(row[at:]) for row, at in zip(rows, begins)]
+        if len(texts := texts or ()) != (count := len(rows) if self.reads_text else 0):
+            raise ValueError(f"texts: expected those of the {count} lattices whose q reads them, got {len(texts)}")
+        if batch.slots not in self._weights:
+            self._weights[batch.slots] = self.calibration.weights(batch.slots)
+        return propose_trees(
+            model,
+            rows,
+            batch,
+            self._weights[batch.slots],
+            n=whole(n, "n"),
+            depth=depth,
+            open=self.calibration.open,
+            texts=texts,
+            memories=[memory or self.memory for memory in memories or [None] * len(rows)],
+            expected=expected,
+            structures=[acceptor.start(model.vocab_size, ())] * len(rows) if acceptor else structures,
+            least=self.least,
+            threads=self.threads,
+        )
 
     def tree(
         self,

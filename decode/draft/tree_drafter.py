@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import CalibratedTrees, Calibration
+from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
 from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
@@ -53,6 +53,7 @@ class TreeDrafter(Rescoring):
     ):
         nodes = nodes if isinstance(nodes, AutoWidth) else whole(nodes, "nodes", 1, MOST_NODES)
         rescorer = rescorer or Rescorer()
+        rescorer.tree_model()  # ValueError for several
         if lattice is None and not rescorer.calibration.open:
             raise ValueError("lattice: expected that of heads; leave out alpha and head to draft without")
         if depth is not None and not 1 <= depth <= MOST_NODES:
@@ -64,7 +65,7 @@ class TreeDrafter(Rescoring):
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
         if isinstance(self.nodes, int):
             return TreeSession(self, lattices, self.nodes)
-        learns = self.rejected and self.rescorer.calibrated.reads_text
+        learns = self.rejected and self.rescorer.reads_text
         return AutoSession(self, lattices, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
 
 
@@ -85,8 +86,8 @@ class TreeSession:
 
     def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, nodes: int):
         self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
-        self.calibrated = calibrated = drafter.rescorer.calibrated
-        self._texts = RunningTexts(calibrated, rejected=drafter.rejected) if calibrated.reads_text else None
+        self.rescorer = drafter.rescorer
+        self._texts = RunningTexts(self.rescorer, rejected=drafter.rejected) if self.rescorer.reads_text else None
         self._expected = ExpectedTexts()
 
     def propose(self, step: DraftStep) -> Proposed:
@@ -108,9 +109,9 @@ class TreeSession:
 
     def searched(self, step: DraftStep, n: int) -> Trees:
         longest = max((memory.context for memory in step.memories if memory), default=0)
-        return self.calibrated.trees(
+        return self.rescorer.trees(
             self.lattices.sausages(step) if self.lattices else blank(len(step.histories)),
-            step.contexts(max(self.calibrated.context, longest)),
+            step.contexts(max(self.rescorer.context, longest)),
             n,
             texts=[self._texts.texts[request] for request in step.requests] if self._texts else [],
             memories=step.memories,
@@ -120,8 +121,8 @@ class TreeSession:
         )
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        if self.calibrated.memory:
-            self.calibrated.memory.remember(history, start)
+        if self.rescorer.memory:
+            self.rescorer.memory.remember(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
         if self.lattices:
@@ -168,7 +169,7 @@ class RunningTexts:
     rejected  whether predictions after rejected nodes count. Without them, a replay of a dump drafts the same.
     """
 
-    def __init__(self, rescorer: CalibratedTrees, *, rejected: bool = True):
+    def __init__(self, rescorer: Rescorer, *, rejected: bool = True):
         self.texts: dict[int, _core.ContextModel] = {}
         self._rescorer, self._rejected = rescorer, rejected
 

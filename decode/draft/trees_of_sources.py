@@ -11,7 +11,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter, ngram_drafter
 
 
 def heads_tree(sources: DraftSources, *, nodes: int | str = "auto", top_k: int | None = None) -> TreeDrafter:
-    rescorer = Rescorer(vocab_size=sources.vocab_size, threads=sources.threads)
+    rescorer = Rescorer(threads=sources.threads)
     return TreeDrafter(sources.lattice(top_k), rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
 
 

@@ -277,7 +277,7 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
     prompt, rows = parts_of(block, sequence)
     text = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
     read = []
-    if rescorer.calibration.text is not None:
+    if rescorer.reads_text:
         read = [rescorer.text(text[: prompt.stop - prompt.start])]
         read[0].extend(text[prompt.stop - prompt.start :])
     return rescorer.trees(sausages, text[None], n, texts=read, depth=block.slots)[0]

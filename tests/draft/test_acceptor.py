@@ -132,7 +132,7 @@ def test_trees_under_a_calibrated_q(problem):
     _, lattices, histories, acceptor = rescored(problem)
     rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
-    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
+    wanted = rescorer.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
     for name in Trees.__slots__:
         np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name))
 

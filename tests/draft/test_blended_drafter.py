@@ -13,8 +13,8 @@ from support import tiny_transformers
 from support.edits import Edits
 from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
-from rescore import Drafting, NGram, Options, Sampling, TextDrafter, _core, blended_drafter, generate
-from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
+from rescore import Drafting, NGram, Options, Rescorer, Sampling, TextDrafter, _core, blended_drafter, generate
+from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.pace import Pace, WidthSession
 from rescore.decode.draft.prediction import ARCS, SHARE, count_copied, edit_model
 from rescore.decode.draft.tree_drafter import TreeSession
@@ -50,7 +50,7 @@ def both(target, prompts, options, *, nodes=9, lm=None):
 
 def test_one_token_repeated():
     """It is all that ever follows: chains of it, however long the text is."""
-    rescorer = CalibratedTrees(NGram.uniform(1000), HEADLESS)
+    rescorer = Rescorer(NGram.uniform(1000), calibration=HEADLESS)
     for length in (1000, 100_000):
         running = rescorer.text()
         running.extend(np.full(length, 7, np.int32))

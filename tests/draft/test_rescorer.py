@@ -247,7 +247,6 @@ def test_ids_of_dictionaries():
         (lambda: Rescorer(MODEL, alpha=1, calibration=DEFAULT), ValueError, ["calibration"]),
         (lambda: PLAIN.text(), ValueError, ["text"]),
         (lambda: Rescorer([MODEL] * 2, alpha=1).tree(ONE, [0]), ValueError, ["trees", "2", "merge_models"]),
-        (lambda: Rescorer().calibrated, ValueError, ["trees", "vocab_size"]),
         (lambda: Rescorer(MODEL, head=[[1]]), ValueError, ["head", "[T]", "[1, 1]"]),
         (lambda: Rescorer(MODEL, head=[1, 2]).paths(ONE, [0]), ValueError, ["head", "3", "2"]),
         (lambda: ngram_drafter(MODEL, slots=0, nodes=8), ValueError, ["depth", "1..1024", "0"]),

@@ -62,7 +62,7 @@ def test_a_pass_is_read_after_steps_that_were_not():
     prompt, seen = text(9, seed=3), Watched(Scripted(lambda _: []))
     tree = TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(RESCORER.calibrated)
+    texts = RunningTexts(RESCORER)
     texts.read(seen.steps[0])
     history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
     ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
@@ -81,7 +81,7 @@ def test_requests_of_a_group_share_their_counts(groups):
     """By default those with the same prompt, here the first and the last; in a group, a prompt counts once."""
     prompts, answers = [[1, 2, 3], [1, 2, 4], [1, 2, 3]], [[5, 6, 5], [5, 7, 7], [6, 6, 2]]
     of = groups if any(one is not None for one in groups) else ("a", "b", "a")
-    texts, twins, blank = RunningTexts(RESCORER.calibrated), [], {}
+    texts, twins, blank = RunningTexts(RESCORER), [], {}
     for prompt, group in zip(prompts, of):
         if of.count(group) == 1:
             twins.append(twin_of(prompt))

@@ -9,9 +9,9 @@ from support.drafts import Trusting, tree_of
 from support.refusals import refuses
 from support.threads import at_once
 
-from rescore import TextDrafter, TextMemory
+from rescore import Rescorer, TextDrafter, TextMemory
 from rescore.decode.draft import pace as pace_module
-from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
+from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines import text_drafter
 from rescore.decode.engines.text_drafter import DraftRow
@@ -41,7 +41,7 @@ def lm():
 def anew(lm, text, n, memory=None, prompt=None, **options):
     """The tree with all of the text counted at once; of the first `prompt` tokens (None: all) all but the last are a
     prompt."""
-    rescorer = CalibratedTrees(lm, HEADLESS, memory=memory)
+    rescorer = Rescorer(lm, calibration=HEADLESS, memory=memory)
     begin = (len(text) if prompt is None else prompt) - 1
     counts = rescorer.text(text[:begin])
     counts.extend(text[begin:])
@@ -74,7 +74,7 @@ def test_trees_are_those_of_the_whole_text_whatever_the_order_of_rows(lm, keyed)
 
 def test_requests_of_one_prompt_share_their_counts(lm):
     """Two that run together, one that comes later, and a fourth of another prompt; then one after all have ended."""
-    prompt, drafter, rescorer = text_of(3, 20), TextDrafter(lm), CalibratedTrees(lm, HEADLESS)
+    prompt, drafter, rescorer = text_of(3, 20), TextDrafter(lm), Rescorer(lm, calibration=HEADLESS)
     first = rescorer.text(prompt)
     counts = {"a": first, "b": first.sibling(), "c": first.sibling(), "d": rescorer.text(text_of(4, 20))}
     texts = {key: text_of(seed, 60) for key, seed in zip("abcd", (5, 6, 7, 8))}
@@ -149,7 +149,7 @@ def test_predictions_after_rejected_drafts_count(lm):
     text, draw = text_of(4), np.random.default_rng(2)
     ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
     p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
-    drafter, wanted = TextDrafter(lm), CalibratedTrees(lm, HEADLESS)
+    drafter, wanted = TextDrafter(lm), Rescorer(lm, calibration=HEADLESS)
     counts = wanted.text(text[:9])
     counts.extend(text[9:10])
     tree_after(drafter, text[:10])

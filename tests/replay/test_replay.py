@@ -179,7 +179,7 @@ def keep(block, worths, *_):
         kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
 for path in paths:
     dump = Dump.open(path)
-    heads = Rescorer(vocab_size=dump.header.vocab_size)
+    heads = Rescorer()
     drafters = [rows.paths(heads, {"paths": 8}), rows.trees(heads, {"tree": 16}), OracleReplay(widths={"oracle": None})]
     result = replay_dump(dump, drafters, listeners=[keep])
     # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.

@@ -91,7 +91,7 @@ def passes(dump):
     """The result of a replay, the lines of its passes, and their files by suffix."""
     files = {".jsonl": io.BytesIO(), ".parquet": io.BytesIO()}
     base = replace(rows.paths(Rescorer(), {"base": 1}), everywhere=True)
-    trees = rows.trees(Rescorer(vocab_size=dump.header.vocab_size), {"heads-tree 2": 2, "heads-tree 6": 6})
+    trees = rows.trees(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6})
     with ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(file, suffix, PASSES)) for suffix, file in files.items()]
         listeners = [partial(write_passes, writer, dump) for writer in writers]

@@ -88,7 +88,7 @@ def test_sizes_by_measured_times_are_refused(blocks):
         vocab_size, device = 50, torch.device("cpu")
 
     def make(block):
-        return TreeDrafter(RecordedHeads(block), Rescorer(vocab_size=50), nodes=AutoWidth(Target()))
+        return TreeDrafter(RecordedHeads(block), Rescorer(), nodes=AutoWidth(Target()))
 
     with refused(ValueError, "auto", "those", "TreeDrafter"):
         DrafterReplay(budgets={"auto": None}, make=make).outcomes(blocks[0])

@@ -18,7 +18,7 @@ def trees_of(
         prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].astype(np.int32)
         written = block.tokens[block.offsets[s] : row + 1].astype(np.int32)
         lattice = block.sausages([row], top_k) if heads and block.slots else blank(1)
-        if rescorer.calibrated and rescorer.calibrated.reads_text:
+        if rescorer.reads_text:
             text = rescorer.text(prompt)
             text.extend(written)
             options["texts"] = [text]

@@ -262,7 +262,7 @@ def test_settings_without_heads_are_kept_and_replayed(headless, read_headless, l
     loaded = Settings.load(headless / "sub" / "s.json")
     assert loaded.calibration("blend") == best and loaded.split == blended.split
     rescorer = loaded.calibrated("blend")
-    assert rescorer.calibrated.calibration == best and rescorer.models[0].order == (3 if lm else 1)
+    assert rescorer.calibration == best and rescorer.models[0].order == (3 if lm else 1)
     refuses(ValueError, lambda: loaded.calibration("open"), "'open'")
     refuses(ValueError, lambda: loaded.rescorer(), "'blend'")
     drafters = rows_of(RecordedSources(dump, Rescorer(lm or ())), Budgets(), settings=loaded)

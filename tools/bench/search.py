@@ -37,7 +37,7 @@ from rescore import _core
 from rescore.decode.bench.lm_process import least_times
 from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibration import DEFAULT, CalibratedTrees
+from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
@@ -100,7 +100,7 @@ class Bench:
             least = {name: np.minimum(own, least.get(name, own)) for name, own in found.items()}
         return least
 
-    def trees(self, rescorer: Rescorer | CalibratedTrees, nodes: int, cold: int) -> Times:
+    def trees(self, rescorer: Rescorer, nodes: int, cold: int) -> Times:
         """Times trees of n nodes. ValueError unless they begin those of 2 n."""
         tree, larger = (rescorer.trees(self.lattices, self.histories, n) for n in (nodes, 2 * nodes))
         for one, whole in ((tree.tokens, larger.tokens), (tree.parents, larger.parents)):
@@ -199,7 +199,7 @@ def main() -> None:
             program=program,
             rounds=args.rounds,
         )
-        open_trees = CalibratedTrees(model, structs.replace(DEFAULT, text=None))
+        open_trees = Rescorer(model, calibration=structs.replace(DEFAULT, text=None))
         print(", ".join(f"{name} {value}" for name, value in machine("rescore", "numpy").items()))
         print(f"{sum(model.info()['ngrams']):,} n-grams, {batch.batch_size} lattices of {batch.slots} x {batch.width}")
         for _ in range(args.repeat):

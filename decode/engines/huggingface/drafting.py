@@ -266,7 +266,7 @@ class Drafting:
             return more_sources(lm="Drafting(lm)", heads="Drafting(heads)")
         if isinstance(self.source, NGram):
             return more_sources(heads="Drafting(heads, lm=lm)")
-        reads_text = isinstance(self.source, TreeDrafter) and self.source.rescorer.calibration.text is not None
+        reads_text = isinstance(self.source, TreeDrafter) and self.source.rescorer.reads_text
         return [] if reads_text else more_sources(text="Drafting()")
 
     def _open(self, model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> _Opened:

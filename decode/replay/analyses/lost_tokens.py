@@ -79,8 +79,7 @@ def lost_tokens(
     """
     if not 1 <= budget < larger:
         raise ValueError(f"budget: expected at least 1 and less than the larger budget {larger}, got {budget}")
-    vocab_size = dump.header.vocab_size
-    rescorer, heads = rescorer.widened(vocab_size), Rescorer(vocab_size=vocab_size, threads=rescorer.threads)
+    rescorer, heads = rescorer.widened(dump.header.vocab_size), Rescorer(threads=rescorer.threads)
     drafters: list[Replay] = [
         replays.trees(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
         replays.trees(heads, {"heads": budget}, top_k=top_k, everywhere=True),
