@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+LOCK = "lock"
+
 
 @contextmanager
 def os_errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
@@ -89,9 +91,6 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-LOCK = "lock"
 
 
 def work_beside(path: Path) -> Path:

@@ -26,6 +26,8 @@ MOST = (1 << 31) - 1
 KINDS = {"iu": "integers", "f": "floating point numbers", "iuf": "numbers"}  # by the kinds of numpy's dtypes
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Kind = TypeVar("_Kind")
+_PLACED = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)  # a message of msgspec
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[(\.\.\.)\]")
 
 
 def numbers(values: Any, name: str, kinds: str = "iu") -> NDArray[Any]:
@@ -127,10 +129,6 @@ def refusal(where: object, place: str, told: str, remedy: str = "") -> ValueErro
     joint = "" if place.startswith("[") or not where or not place else ": "
     text = ": ".join(part for part in (f"{where}{joint}{place}", told) if part)
     return ValueError(f"{text}; {remedy}" if remedy else text)
-
-
-_PLACED = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)  # a message of msgspec
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[(\.\.\.)\]")
 
 
 def _told(message: str, value: Any, convert: Callable[[], Any]) -> tuple[str, str]:

@@ -19,6 +19,8 @@ GAP = 34  # between columns, for the curves
 ROW_GAP = 8
 LANE = 5  # px between the lines of two drafts
 MAX_AFTER = 3
+CHIP_HEIGHT = 24
+ROW = 32  # px from a node to the one below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,10 +262,6 @@ def _draft_line(grid: _Grid, draft: _Draft, index: int) -> list[str]:
     if draft.accepted is not None:
         body.append(svg.dot(*ring, f"stop {draft.kind}"))
     return body
-
-
-CHIP_HEIGHT = 24
-ROW = 32  # px from a node to the one below it
 
 
 def draw_tree(

@@ -33,6 +33,9 @@ _ShardName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Rows = Annotated[int, Meta(ge=1, le=2**48)]
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0.0, le=1.0)]  # digests tell 1 from 1.0
+VERIFY_BYTES = 64 << 20  # shards up to this size are verified whenever they are read
+TOKEN_DTYPES = (np.dtype("uint16"), np.dtype("int32"))
+FLOAT_DTYPES = (np.dtype("float16"), np.dtype("float32"))
 
 
 class ShardInfo(Checked, frozen=True, kw_only=True):
@@ -157,11 +160,6 @@ def _check_printable(name: str, value: str) -> None:
 def _check_most(name: str, value: int, most: int) -> None:
     if value > most:
         raise ValueError(f"{name}: expected at most {most}, got {value!r:.60}")
-
-
-VERIFY_BYTES = 64 << 20  # shards up to this size are verified whenever they are read
-TOKEN_DTYPES = (np.dtype("uint16"), np.dtype("int32"))
-FLOAT_DTYPES = (np.dtype("float16"), np.dtype("float32"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,15 +13,13 @@ from rescore.lattice.short_repr import short_repr
 
 WINDOW = 24
 DISTINCT = 8
+MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 
 
 def is_loop(tokens: Any) -> bool:
     """Whether the last 24 tokens hold fewer than 8 distinct ones; shorter continuations do not count as loops."""
     tokens = np.asarray(tokens)
     return len(tokens) >= WINDOW and len(np.unique(tokens[-WINDOW:])) < DISTINCT
-
-
-MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from rescore.lattice.mapped import BFLOAT16, load_npy, map_tensors, widen
 from rescore.lattice.top import BLOCK_BYTES, top_of_logits
 
 FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT16)
+NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -233,9 +234,6 @@ def _only(path: Path, names: list[str]) -> str:
             f"{path}: expected an array named 'logits', or only one array, got {', '.join(names) or 'none'}"
         )
     return named[0]
-
-
-NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

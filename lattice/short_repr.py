@@ -7,6 +7,8 @@ from functools import singledispatch
 from importlib import import_module
 from typing import Any
 
+CELLS = 60  # characters per field
+
 
 @singledispatch
 def drawing(value: object) -> str | None:
@@ -18,9 +20,6 @@ def picture(value: object) -> str | None:
     """A value's `drawing`, for its `_repr_svg_`. What draws is loaded when a notebook first asks."""
     import_module("rescore.lattice.draw")
     return drawing(value)
-
-
-CELLS = 60  # characters per field
 
 
 def short_repr(value: Any) -> str:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lattice.checked import numbers
 
+_MOST_TOKEN = np.iinfo(np.int32).max
+
 
 class Matcher(Protocol):
     """A state of an automaton over token ids. accepting: whether the text may end here."""
@@ -196,9 +198,6 @@ class Acceptor:
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         return State(_Place(self, self.core.start), vocab_size, frozenset(ends))
-
-
-_MOST_TOKEN = np.iinfo(np.int32).max
 
 
 def _leading_to(final: Collection[int], arcs: NDArray[np.int64]) -> set[int]:

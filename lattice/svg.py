@@ -42,6 +42,8 @@ font-size: {FONT_SIZE}px; }}
 .proposed {{ fill: none; stroke-dasharray: 4 3; }}
 .path {{ fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }}
 .rejected {{ stroke-width: 2; stroke-dasharray: 0.5 5; }} .stop {{ stroke-width: 2.5; }}"""
+GAP = 12  # px between drawings
+WIDE = 16 / 9
 
 
 def document(width: float, height: float, title: str, body: list[str]) -> str:
@@ -152,10 +154,6 @@ def _visible(character: str) -> str:
 def _n(value: float) -> str:
     """A coordinate rounded to a tenth of a px, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-GAP = 12  # px between drawings
-WIDE = 16 / 9
 
 
 def below(drawings: Sequence[str], title: str) -> str:

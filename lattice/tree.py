@@ -14,6 +14,7 @@ from rescore.lattice.checked import numbers, refusal, whole
 from rescore.lattice.short_repr import picture, short_repr
 
 ALL = 1 << 31  # ids that int32 holds
+ROOT = -1  # parent of the nodes that follow the root token
 
 
 def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
@@ -41,7 +42,6 @@ def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL, remedy: str = 
     return ids
 
 
-ROOT = -1  # parent of the nodes that follow the root token
 Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
 
 

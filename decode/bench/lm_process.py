@@ -23,6 +23,8 @@ COMPARED = 10_000  # tokens whose costs are printed
 RANDOM = 100_000  # n-grams
 MIB = 1 << 20
 LN10 = float(np.log(10.0))
+# Imported before memory is measured.
+PACKAGES = {"ours": "rescore.lm.model.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
 
 
 class Ours:
@@ -82,8 +84,6 @@ class OpenFst:
 
 
 ENGINES: dict[str, Callable[[str], Any]] = {"ours": Ours, "kenlm": KenLM, "openfst": OpenFst}
-# Imported before memory is measured.
-PACKAGES = {"ours": "rescore.lm.model.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
 
 
 def main(engine: str, path: str, text: str, rounds: str) -> None:

@@ -24,6 +24,8 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.exit_heads import ExitHeads
 from rescore.lattice.checked import of_format, read_object, validate
 
+FORMAT, VERSION = "rescore calm", 1
+
 
 def rouge_l_risk(text: NDArray[np.integer], full: NDArray[np.integer]) -> float:
     """Returns 1 - ROUGE-L (F1 of the longest common subsequence of tokens), in [0, 1]; 0 for two empty texts."""
@@ -53,9 +55,6 @@ def _longest_common(left: NDArray[np.integer], right: NDArray[np.integer]) -> in
         longer = np.where(right == token, row[:-1] + 1, row[1:])
         row[1:] = np.maximum.accumulate(np.maximum(longer, row[1:]))
     return int(row[-1])
-
-
-FORMAT, VERSION = "rescore calm", 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ from rescore.decode.models.exit_heads import ExitHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 
+CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
+
 
 class LayeredModel:
     """A Hugging Face model with exits after its layers, and predictions from each layer.
@@ -134,9 +136,6 @@ class LossyEarlyExitTarget:
 
         exits = self.exits if bool((tokens >= 0).any()) else frozenset()
         return ExitPass(block.ids.shape, self.layered.depth, exits, leaves, self._translate, block.ids.device)
-
-
-CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,9 @@ from rescore.decode.models.exit_heads import ExitForm, ExitHeads, scale_rms
 from rescore.decode.models.target import Block
 
 CHUNK = 256  # positions whose logits are computed at once
+RIDGE = 0.01  # relative to the mean square of the states' coordinates
+DECAY = 0.02  # weight decay of a classifier
+STEPS = 200  # maximum L-BFGS iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,11 +94,6 @@ def best_tokens(layered: LayeredModel, states: Tensor) -> Tensor:
 
 def _unchanged(layers: int, state: Tensor) -> Tensor:
     return state
-
-
-RIDGE = 0.01  # relative to the mean square of the states' coordinates
-DECAY = 0.02  # weight decay of a classifier
-STEPS = 200  # maximum L-BFGS iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

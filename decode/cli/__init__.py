@@ -18,6 +18,22 @@ from rescore import __version__
 from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, made, outputs
 from rescore.decode.cli.values import printable
 
+FAMILIES = {
+    "bench": "Time decoding, passes and models on this machine.",
+    "lm": "Build and process n-gram models: .ngram, ARPA and OpenFst files.",
+    "train": "Train heads or mask tokens for a model.",
+    "dump": "Make and inspect dumps.",
+    "calm": """LOSSY decoding with early exits (CALM): a token skips the remaining layers of
+the model once an early layer is confident enough. The text may differ from the
+model's own; `calibrate` bounds by how much. All other verbs of rescore are
+lossless, including `rescore generate --heads early:L`, where early layers only
+draft.""",
+}
+EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+AGAIN = 0.2  # seconds after which a signal's exception is raised again
+# Raised for bad data, a full disk and missing packages.
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
+
 
 @dataclass(frozen=True, slots=True)
 class Verb:
@@ -82,21 +98,6 @@ GROUPS = {
     ),
 }
 VERBS = {verb.name: verb for group in GROUPS.values() for verb in group}
-FAMILIES = {
-    "bench": "Time decoding, passes and models on this machine.",
-    "lm": "Build and process n-gram models: .ngram, ARPA and OpenFst files.",
-    "train": "Train heads or mask tokens for a model.",
-    "dump": "Make and inspect dumps.",
-    "calm": """LOSSY decoding with early exits (CALM): a token skips the remaining layers of
-the model once an early layer is confident enough. The text may differ from the
-model's own; `calibrate` bounds by how much. All other verbs of rescore are
-lossless, including `rescore generate --heads early:L`, where early layers only
-draft.""",
-}
-EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
-AGAIN = 0.2  # seconds after which a signal's exception is raised again
-# Raised for bad data, a full disk and missing packages.
-EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
 
 class _Version(argparse.Action):

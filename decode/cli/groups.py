@@ -29,18 +29,6 @@ LM_FILE = (
 LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
 LINES = Written((".parquet", ".jsonl"))  # of the table of results
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreadArgs(Args):
-    threads: int = option("N", "CPU threads (default: all processors)", int_between(1, 1024), os.cpu_count() or 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskArgs(Args):
-    task: Sequence[str] = option("NAME", "only this task; repeatable (default: all)", several=True)
-
-
 BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", int_between(1, 4096), (1, 8), several=True)
 MEMORY = option(
     "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
@@ -52,6 +40,16 @@ TUNE_SEQUENCES = option(
     rare=True,
 )
 ALLOW_INEXACT = flag("accept a greedy dump in which some token is not head 1's first candidate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadArgs(Args):
+    threads: int = option("N", "CPU threads (default: all processors)", int_between(1, 1024), os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArgs(Args):
+    task: Sequence[str] = option("NAME", "only this task; repeatable (default: all)", several=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ LEVEL = 1e-4
 DRAWN = 6  # tokens of a drawn text of which the joint law is compared
 WHOLE = 4  # of so many drawn texts, one is as long as greedy ones, and compared token by token
 INSIDE = 8  # texts are made to end after up to so many tokens, so that some ends lie inside a draft
+STATISTICAL = 5  # checks that share the level
 
 
 class Status(str, Enum):
@@ -375,4 +376,3 @@ CHECKS: dict[str, tuple[tuple[str, ...], Callable[[_Run], Found]]] = {
     "seeds": (("sampling", "seeds"), _Run.seeds),
 }
 FEATURES = frozenset(feature for needs, _ in CHECKS.values() for feature in needs)
-STATISTICAL = 5  # checks that share the level

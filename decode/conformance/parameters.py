@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from rescore.lattice.structure import Structure
 
+CANCEL = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
@@ -43,7 +45,6 @@ class Parameters:
         return text_of is not None and any(string in text_of(text) for string in self.stop_strings)
 
 
-CANCEL = 3
 TextOf = Callable[[Sequence[int]], str]
 
 Decode = Callable[[list[list[int]], Parameters], list[list[int]]]

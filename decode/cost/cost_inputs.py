@@ -13,7 +13,7 @@ from rescore.decode.cost.cost_model import Clock, Method, Roofline, Stopwatch, a
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
 from rescore.lattice.checked import read_object, validate
-from rescore.lm.model.tokenizer import hub_folder, is_hub_name
+from rescore.lm.model.hub import hub_folder, is_hub_name
 
 BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
 PATHS = ("base", "rescored", "parallel")  # rows of paths; the others are trees

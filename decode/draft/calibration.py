@@ -30,6 +30,30 @@ Share = tuple[_Signed, _Signed, _Signed]
 """(a, b, c): the counts of a context with `total` counts of `distinct` tokens have the share
 1 / (1 + exp(-(a + b ln total + c ln distinct))) in the distribution after it; the shorter context has the rest."""
 Shares = Annotated[tuple[Share, ...], Meta(min_length=1, max_length=_core.MAX_TEXT_ORDER)]
+SHARES: tuple[Share, ...] = (
+    (-2.86, 0.41, -0.27),
+    (-0.71, 0.67, -0.69),
+    (-0.15, 0.71, -1.19),
+    (-1.19, -0.8, -0.16),
+    (-1.05, 1.39, -2.28),
+    (-2.08, -1.22, -1.03),
+    (-2.1, -1.23, -0.7),
+    (-1.92, 3.54, -3.01),
+    (0.29, 0.28, -0.99),
+)
+"""Of the running text, fitted by tools/bench/fit_shares.py on answers to training prompts (docs/notebooks/q.md)."""
+PREDICTED: tuple[Share, ...] = (
+    (-2.34, -0.36, 0.47),
+    (0.77, 0.51, -0.43),
+    (0.76, 0.37, -0.43),
+    (-0.52, 0.18, -0.05),
+    (-0.11, 0.78, -0.8),
+    (-0.2, 1.38, -0.87),
+    (-0.33, 0.99, -1.62),
+    (-0.06, 1.82, 0.22),
+    (-0.34, 1, -1.48),
+)
+"""Of what the target predicted after rejected drafts, fitted likewise; longer contexts have the last one."""
 
 
 class Calibration(Checked, frozen=True, kw_only=True):
@@ -98,32 +122,6 @@ def counts_of(shares: tuple[Share, ...]) -> _core.ContextModel:
     predicted = np.array(PREDICTED[: len(shares)] + PREDICTED[-1:] * (len(shares) - len(PREDICTED)), np.float64)
     return _core.ContextModel(shares=np.array(shares, np.float64), predicted=predicted)
 
-
-SHARES: tuple[Share, ...] = (
-    (-2.86, 0.41, -0.27),
-    (-0.71, 0.67, -0.69),
-    (-0.15, 0.71, -1.19),
-    (-1.19, -0.8, -0.16),
-    (-1.05, 1.39, -2.28),
-    (-2.08, -1.22, -1.03),
-    (-2.1, -1.23, -0.7),
-    (-1.92, 3.54, -3.01),
-    (0.29, 0.28, -0.99),
-)
-"""Of the running text, fitted by tools/bench/fit_shares.py on answers to training prompts (docs/notebooks/q.md)."""
-
-PREDICTED: tuple[Share, ...] = (
-    (-2.34, -0.36, 0.47),
-    (0.77, 0.51, -0.43),
-    (0.76, 0.37, -0.43),
-    (-0.52, 0.18, -0.05),
-    (-0.11, 0.78, -0.8),
-    (-0.2, 1.38, -0.87),
-    (-0.33, 0.99, -1.62),
-    (-0.06, 1.82, 0.22),
-    (-0.34, 1, -1.48),
-)
-"""Of what the target predicted after rejected drafts, fitted likewise; longer contexts have the last one."""
 
 DEFAULT = Calibration(text=SHARES)
 """Used where nothing was tuned."""

@@ -23,6 +23,8 @@ from rescore.lattice.sausage import Sausage, ranks
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import Trees
 
+WIDTH = 10  # k of EAGLE-2 (Li et al. 2024)
+
 
 class LatticeDrafter(ABC):
     """Drafts from the heads' lattices alone: `draft` maps an opened `Lattices` and a step to a proposal."""
@@ -155,9 +157,6 @@ class StaticTree:
             logq=np.full((batch, n), np.nan, np.float32),
             count=np.full(batch, n, np.int32),
         )
-
-
-WIDTH = 10  # k of EAGLE-2 (Li et al. 2024)
 
 
 def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:

@@ -22,6 +22,31 @@ from rescore.lattice.tree import TokenTree, Trees
 if TYPE_CHECKING:
     from rescore.decode.models.target import FixedShapes, Target
 
+REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
+SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
+# Shares of a plain pass that each further token of a row is taken to cost while nothing else is known: on a processor,
+# and on an accelerator, where launching a pass takes longer than the arithmetic of hundreds of tokens.
+PRIOR, ACCELERATOR_PRIOR = 0.05, 0.002
+STEP = 8  # tokens of a row that a first pass may read
+FAR = 4096  # tokens, more than a pass ever reads
+AGEING = 256  # passes in which half of what is known of an unused width is forgotten
+TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
+# Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
+# most of the accepted tokens are.
+EDGES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99])
+CREDIT = 8.0  # tokens that each bin starts with, accepted as all have been
+DECAY = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+MARGIN = 1.02  # a batch's chains must promise this many times the tokens per second of plain decoding
+LEAST_GAIN = 0.01  # a chain's token with a smaller acceptance probability is never verified
+LONGEST_REST = 16  # steps
+SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
+FIRST_STEP_NODES = 31  # nodes that a first step considers
+MAX_NODES = SIZES[-1]
+OTHERWISE = 16  # nodes whose search takes as long as the rest of drafting
+UNTRIED = 8  # steps in which trees are not searched that were larger than what paid
+LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassCosts:
@@ -64,17 +89,6 @@ class PassCosts:
             return inside
         slopes = (self.seconds[-1] - self.seconds[[0, -2]]) / (self.tokens[-1] - self.tokens[[0, -2]])
         return inside + slopes.max() * np.maximum(tokens - self.tokens[-1], 0)
-
-
-REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
-SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
-# Shares of a plain pass that each further token of a row is taken to cost while nothing else is known: on a processor,
-# and on an accelerator, where launching a pass takes longer than the arithmetic of hundreds of tokens.
-PRIOR, ACCELERATOR_PRIOR = 0.05, 0.002
-STEP = 8  # tokens of a row that a first pass may read
-FAR = 4096  # tokens, more than a pass ever reads
-AGEING = 256  # passes in which half of what is known of an unused width is forgotten
-TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
 
 
 class PassTimes:
@@ -135,13 +149,6 @@ class PassTimes:
         return 0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING)
 
 
-# Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
-# most of the accepted tokens are.
-EDGES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99])
-CREDIT = 8.0  # tokens that each bin starts with, accepted as all have been
-DECAY = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
-
-
 class AcceptanceRates:
     """How many tokens were accepted, of those that q let expect, by conditional q; updated as drafts are verified."""
 
@@ -179,12 +186,6 @@ class AcceptanceRates:
             self._counts *= DECAY**self._steps
             self._steps = 0
         return self._counts
-
-
-VAIN = 0.01  # share of the time for searches that find nothing worth a pass
-MARGIN = 1.02  # a batch's chains must promise this many times the tokens per second of plain decoding
-LEAST_GAIN = 0.01  # a chain's token with a smaller acceptance probability is never verified
-LONGEST_REST = 16  # steps
 
 
 class Pace:
@@ -276,14 +277,6 @@ class Pace:
         gained = rows + np.append(0.0, np.cumsum(p[order]))
         seconds = self.costs(rows).at(rows + np.arange(len(gained)))
         return np.bincount(chain[order[: self.best(gained, seconds, rows, drafting, MARGIN)]], minlength=rows).tolist()
-
-
-SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
-FIRST_STEP_NODES = 31  # nodes that a first step considers
-MAX_NODES = SIZES[-1]
-OTHERWISE = 16  # nodes whose search takes as long as the rest of drafting
-UNTRIED = 8  # steps in which trees are not searched that were larger than what paid
-LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
 
 _times: WeakKeyDictionary[Target, dict[tuple[int, int], PassTimes]] = WeakKeyDictionary()

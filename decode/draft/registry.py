@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rescore.decode.draft.sources import DraftSources
 
 # Homes of several drafters.
-LATTICES, BASELINES = "decode.draft.lattice_drafters", "decode.draft.baselines"
+LATTICES = "decode.draft.lattice_drafters"
 TREES = "decode.draft.trees_of_sources"
 HEADS = ("heads",)
 PAPER: dict[str, Any] = {"needs": (*HEADS, "lm"), "cites": "Kim et al. 2024, section 7.2"}
@@ -130,34 +130,34 @@ SPECS: dict[str, Spec] = {
         Spec("lm-alone", TREES, "a tree from --lm alone", needs=("lm",)),
         Spec(
             "prompt-lookup",
-            BASELINES,
+            "decode.draft.published.prompt_lookup",
             "what follows the first earlier occurrence of the last tokens, at most 10",
             cites="Saxena 2023",
             leaves=1,
         ),
         Spec(
             "token-recycling",
-            BASELINES,
+            "decode.draft.published.token_recycling",
             "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
             leaves=80,
             cites="Luo et al. 2024",
         ),
         Spec(
             "suffix-decoding",
-            BASELINES,
+            "decode.draft.published.suffix_decoding",
             "the most frequent continuations of what matches the end of the text",
             nested=False,  # the match that it follows depends on the size
             cites="Oliaro et al. 2024",
         ),
         Spec(
             "logit-spec",
-            BASELINES,
+            "decode.draft.published.logit_spec",
             "what followed the end of the text, or a token that the last logits find probable",
             cites="Liu et al. 2025",
         ),
         Spec(
             "racer",
-            BASELINES,
+            "decode.draft.published.racer",
             "the most frequent continuations of what matches the end of the text, then the model's last predictions",
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",

@@ -28,6 +28,9 @@ BLEND = "blend"  # the kind of trees for a model without heads
 HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Weights = tuple[_Weight, ...]
+FORMAT = "rescore settings"
+VERSION = 3  # before, the running text had weights of another form
+MOST_BYTES = 4 << 20
 
 
 class ModelFile(Checked, frozen=True, kw_only=True):
@@ -88,11 +91,6 @@ class TreeWeights(Checked, frozen=True, kw_only=True):
 
     overall: Calibration
     by_task: dict[str, Calibration] = field(default_factory=dict)
-
-
-FORMAT = "rescore settings"
-VERSION = 3  # before, the running text had weights of another form
-MOST_BYTES = 4 << 20
 
 
 class Settings(Checked, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 1024
 NODES = 64  # of the trees from which chains are selected
+ALONE = Calibration(text=None).without_heads()
 
 
 class TreeDrafter(Rescoring):
@@ -67,9 +68,6 @@ class TreeDrafter(Rescoring):
             return TreeSession(self, lattices, self.nodes)
         learns = self.rejected and self.rescorer.reads_text
         return AutoSession(self, lattices, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
-
-
-ALONE = Calibration(text=None).without_heads()
 
 
 def ngram_drafter(model: NGram, *, slots: int, nodes: int, threads: int = 1) -> TreeDrafter:

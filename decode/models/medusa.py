@@ -22,6 +22,13 @@ from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
 from rescore.lattice.checked import Checked, read_object
 from rescore.lattice.mapped import safetensors
 
+CONFIG = "config.json"
+WEIGHTS = "medusa_lm_head.safetensors"
+_PICKLE = "medusa_lm_head.pt"
+_INSIDE_MODEL = re.compile(r"(?:.*\.)?medusa_head\.(\d+\..+)", re.ASCII)
+_BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
+_LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
+
 
 class ResidualBlock(nn.Module):
     """x + SiLU(W x + b), the identity before training."""
@@ -129,14 +136,6 @@ class MedusaHeads(nn.Module, StatelessHeads):
             known = torch.arange(form.vocab_size, dtype=torch.int32, device=device)
             heads.vocabulary = DraftVocabulary(ids=known, size=vocab_size)
         return heads.to(device=device, dtype=dtype).eval()
-
-
-CONFIG = "config.json"
-WEIGHTS = "medusa_lm_head.safetensors"
-_PICKLE = "medusa_lm_head.pt"
-_INSIDE_MODEL = re.compile(r"(?:.*\.)?medusa_head\.(\d+\..+)", re.ASCII)
-_BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
-_LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
 
 
 class MedusaForm(Checked, frozen=True, kw_only=True):

@@ -27,6 +27,11 @@ _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
 """The largest relative error of logits attributed to rounding; a wrong mask or position causes far more."""
 _WRONG_OF_SHORT_FLOATS = 0.1
 LONG = "longrope"
+_IN_BLOCKS = (
+    "when it is read in blocks",
+    "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, or does "
+    "more than the output layer to hidden states; or its forward runs in mixed precision",
+)
 
 
 def check_model(model: Any, encoder_decoder: bool) -> None:
@@ -201,13 +206,6 @@ def trying_out(model: Any) -> Iterator[None]:
             f"{type(model).__name__}: expected a family that takes positions, masks and a cache, "
             f"got {type(error).__name__}: {error}"
         ) from error
-
-
-_IN_BLOCKS = (
-    "when it is read in blocks",
-    "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, or does "
-    "more than the output layer to hidden states; or its forward runs in mixed precision",
-)
 
 
 def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str] = _IN_BLOCKS) -> None:

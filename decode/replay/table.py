@@ -25,7 +25,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
 from rescore.lattice.tree import Drafts
-from rescore.lm.build.inputs import open_parquet
+from rescore.lm.build.parquet import open_parquet
 from rescore.lm.model.compressed import open_text
 
 SUFFIXES = (".parquet", ".jsonl")

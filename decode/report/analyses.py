@@ -30,6 +30,13 @@ LOST = {
 }
 TICKS = (0.001, 0.01, 0.1, 1.0)
 DASHES = ("solid", "dot", "dashdot", "dash")  # drafters of one colour
+# The curves of recall: name, series, kind of recall, and whether among all candidates rather than the first.
+RECALLS = (
+    ("heads, all positions", "tree-base", "heads", False),
+    ("on the true path, heads", "paths-base", "on_path", False),
+    ("on the true path, rescored", "tree", "rescored", False),
+    ("on the true path, in the lattice", "oracle", "on_path", True),
+)
 
 
 def drafts_section(measured: Measured) -> Section:
@@ -145,15 +152,6 @@ def _reliability(found: Sequence[Reliability]) -> Plot:
         xaxis=plots.logarithmic(TICKS),
         yaxis=plots.logarithmic(TICKS),
     )
-
-
-# The curves of recall: name, series, kind of recall, and whether among all candidates rather than the first.
-RECALLS = (
-    ("heads, all positions", "tree-base", "heads", False),
-    ("on the true path, heads", "paths-base", "on_path", False),
-    ("on the true path, rescored", "tree", "rescored", False),
-    ("on the true path, in the lattice", "oracle", "on_path", True),
-)
 
 
 def heads_section(measured: Measured) -> Section | None:

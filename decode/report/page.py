@@ -20,6 +20,7 @@ from rescore.lattice.svg import clean
 STYLES = ("page.css", "browser.css")
 SCRIPTS = ("tables.js", "plots.js", "browser.js")
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
+FORMAT, VERSION = "rescore-report", 4
 
 
 def page(report: Report) -> str:
@@ -111,9 +112,6 @@ def _texts(table: Table) -> list[bool]:
 
 def _static(name: str) -> str:
     return (files("rescore.decode.report") / "static" / name).read_text(encoding="utf-8")
-
-
-FORMAT, VERSION = "rescore-report", 4
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -26,6 +26,8 @@ PUBLISHED = (
     *(row_name(name, VERIFIED) for name in ("suffix-decoding", "logit-spec", "racer")),
 )
 
+SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
+
 
 def verdict(overall: dict[str, Any]) -> str:
     """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
@@ -222,9 +224,6 @@ def _by_task(figures: Figures) -> Table:
         strong=frozenset(place for place, name in enumerate(names) if name in main),
         gist=f"best: {best}, {efficiency[best]:.2f}",
     )
-
-
-SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
 
 
 def sources_section(measured: Measured) -> Section:

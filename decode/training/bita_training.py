@@ -30,6 +30,11 @@ from rescore.decode.training.lessons import batches
 from rescore.decode.training.state_store import Shard
 from rescore.decode.training.training_run import SlotScores, TrainingRun
 
+TOKENS = "tokens"
+HELD_OUT = 41  # one text in 41 is held out, by its prompt's number
+VALIDATED = 32  # held-out texts used for validation
+ROWS = 8  # texts per pass
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaughtText:
@@ -170,12 +175,6 @@ class GroupLayers(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
-
-
-TOKENS = "tokens"
-HELD_OUT = 41  # one text in 41 is held out, by its prompt's number
-VALIDATED = 32  # held-out texts used for validation
-ROWS = 8  # texts per pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ from rescore.decode.training.training_run import SlotScores, TrainingRun
 
 CHUNK = 256  # rows whose logits are in memory at once
 LEAST = 1e-30  # probabilities are clamped to this before taking logarithms
+VALIDATED = 8192  # approximate number of held-out positions used for validation
+HEADS = "heads"
 
 
 def taught(ids: Tensor, logp: Tensor, columns: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -61,10 +63,6 @@ class Distillation(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         return grad_output * ctx.saved_tensors[0], None, None, None
-
-
-VALIDATED = 8192  # approximate number of held-out positions used for validation
-HEADS = "heads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from rescore.decode.training.state_store import Shard
 
+ROWS = 1 << 16  # positions counted at once
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lesson:
@@ -111,9 +113,6 @@ def _ends(shard: Shard, held_out: int) -> tuple[NDArray[np.int64], NDArray[np.bo
     """Returns for every position the end of its text and whether the text is held out."""
     lengths = np.diff(shard["offsets"])
     return np.repeat(shard["offsets"][1:], lengths), np.repeat(shard["numbers"] % held_out == 0, lengths)
-
-
-ROWS = 1 << 16  # positions counted at once
 
 
 def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[np.int32]:

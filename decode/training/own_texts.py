@@ -24,6 +24,8 @@ from rescore.lattice.checked import Checked
 
 CHUNK = 256  # positions whose logits are computed at once
 LARGEST = float(np.finfo(np.float16).max)
+STRETCH = 16  # prompts are sorted by length within this many batches, so that rows of a batch have similar lengths
+REFILL = 8  # new prompts are read when at least one row in 8 is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,10 +88,6 @@ def read_states(target: Target, prompts: Sequence[Prompt], *, top_k: int = 32, r
             own = states[len(prompt.tokens) - 1 : len(text) - 1]
             parts = [States.of(chunk, target.logits(chunk).float(), top_k) for chunk in own.split(CHUNK)]
             yield TextStates(prompt=prompt, tokens=prompt.reference, states=States.joined(parts))
-
-
-STRETCH = 16  # prompts are sorted by length within this many batches, so that rows of a batch have similar lengths
-REFILL = 8  # new prompts are read when at least one row in 8 is free
 
 
 class TextOptions(Checked, frozen=True, kw_only=True):

@@ -18,11 +18,15 @@ from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.tuning.fit import fit_calibration, fit_shares
+from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.tune_paths import SIZES, PathTuning, TrialReplays, log_efficiency, tune_paths
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.model.ngram import NGram
+
+OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strings; trees: mean of 16 and 64 nodes"
+COMPARED = ("base", "rescored", "parallel-rescored", "tree", "blend-without-heads", "blend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +93,6 @@ class _Search:
         return fit_calibration(
             replays.blocks(tasks), replays.models[0], text=text, top_k=replays.top_k, workers=replays.threads
         )
-
-
-OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strings; trees: mean of 16 and 64 nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +178,6 @@ def tuning_part(dump: Dump, split: Split | None) -> SplitPart:
             "one of them held out"
         )
     return split.part("tune")
-
-
-COMPARED = ("base", "rescored", "parallel-rescored", "tree", "blend-without-heads", "blend")
 
 
 def evaluate(

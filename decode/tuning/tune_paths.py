@@ -29,6 +29,9 @@ from rescore.lattice.split import SplitPart, chosen_blocks
 from rescore.lm.model.ngram import NGram
 
 SIZES = (16, 64)  # node budgets that trees are tuned for
+GOLDEN = (math.sqrt(5) - 1) / 2
+FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)  # of fitted alpha
+STEPS = 4  # of golden-section search
 
 
 class TrialReplays:
@@ -110,9 +113,6 @@ def mean_efficiency(result: DumpResult) -> dict[str, float]:
     }
 
 
-GOLDEN = (math.sqrt(5) - 1) / 2
-
-
 class Trials:
     """Evaluates numbers, each at most once, and keeps their values."""
 
@@ -157,10 +157,6 @@ def climb(trials: Trials, grid: Sequence[float], start: int) -> float:
         near = [i for i in (at, at + 1, at - 1) if 0 <= i < len(grid)]
         at = max(near, key=lambda i: trials(grid[i]))
     return trials.best
-
-
-FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)  # of fitted alpha
-STEPS = 4  # of golden-section search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Processor = Callable[["Tensor", "Tensor"], "Tensor"]
 """(ids int64 [m, n] read so far, scores float32 [m, V]) -> scores [m, V], as Hugging Face's `LogitsProcessor`."""
+NUCLEUS = 1024  # most probable tokens among which the last of top-p is looked for first, instead of sorting V
+ROWS = 64  # that tokens are drawn of at once: a batch's distributions in float64 may be gigabytes
+INVALID, UNDECIDED = -1, -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +97,6 @@ def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     if not kept.decided.all():
         kept = _Kept.of(logits, sampling, logits.shape[-1])
     return kept.probabilities
-
-
-NUCLEUS = 1024  # most probable tokens among which the last of top-p is looked for first, instead of sorting V
-ROWS = 64  # that tokens are drawn of at once: a batch's distributions in float64 may be gigabytes
-INVALID, UNDECIDED = -1, -2
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,19 @@ from rescore.lm.model.grams import Grams
 
 MAX_COUNT = 1001  # counts of counts are kept for counts 1..MAX_COUNT
 WINDOWS = 1 << 20  # merged at once
+COLUMNS: dict[str, type[np.unsignedinteger[Any]]] = {
+    "context_token": np.uint32,
+    "context_parent": np.uint32,
+    "context_total": np.uint64,
+    "context_end": np.uint64,
+    "token": np.uint32,
+    "count": np.uint64,
+    "context_adjusted": np.uint64,
+    "adjusted": np.uint64,
+}
+"""What a slice adds to an order. Parents and ends count from the slice's beginning."""
+ADJUSTED = ("context_adjusted", "adjusted")
+"""For Kneser-Ney: empty if they are not wanted, and for order N, where they equal the plain totals and counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,19 +238,6 @@ def merge_slice(runs: Sequence[Run], number: int, options: CountOptions) -> _cor
     return _core.RunSlices([run.slice(number) for run in runs], **options.layout)
 
 
-COLUMNS: dict[str, type[np.unsignedinteger[Any]]] = {
-    "context_token": np.uint32,
-    "context_parent": np.uint32,
-    "context_total": np.uint64,
-    "context_end": np.uint64,
-    "token": np.uint32,
-    "count": np.uint64,
-    "context_adjusted": np.uint64,
-    "adjusted": np.uint64,
-}
-"""What a slice adds to an order. Parents and ends count from the slice's beginning."""
-ADJUSTED = ("context_adjusted", "adjusted")
-"""For Kneser-Ney: empty if they are not wanted, and for order N, where they equal the plain totals and counts."""
 SlicePart = dict[str, NDArray[Any]]  # a part of each of these columns
 
 

@@ -26,6 +26,9 @@ from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary,
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.build.counts_files import CountsFiles
 
+STAGE = "words"
+BATCH = 1 << 20  # ids written at once
+
 
 def token_source(
     pieces: Sequence[Piece],
@@ -109,10 +112,6 @@ def _shortened(batch: Windows, order: int) -> Windows:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     at = np.arange(offsets[-1]) + np.repeat(ends - lengths - offsets[:-1], lengths)
     return Windows(offsets, batch.tokens[at], batch.counts)
-
-
-STAGE = "words"
-BATCH = 1 << 20  # ids written at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from rescore.lm.model.vocabulary import BadText, Skipped
 
 CHUNK = 1 << 20  # tokens handled at once
 MAX_TOKENS = 1 << 28  # of a document in a file of tokens
+BATCH = 1 << 20  # characters tokenized at once
+AT_ONCE = 2  # batches encoded
 
 
 class TokenPart(NamedTuple):
@@ -153,10 +155,6 @@ def _without_empty(tokens: NDArray[Any], end_of_text: int) -> Iterator[NDArray[A
     left = tokens[~empty] if empty.any() else tokens
     if len(left):
         yield left
-
-
-BATCH = 1 << 20  # characters tokenized at once
-AT_ONCE = 2  # batches encoded
 
 
 class Numbered(NamedTuple):

@@ -25,6 +25,9 @@ from rescore.lm.model.grams import Grams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
+ROUNDS = 1000
+CLOSE = 1e-6  # convergence: change of weights per round, and of nats per token
+
 
 def read(
     model: NGram, texts: Sequence[ArrayLike], end_of_text: int | None
@@ -137,10 +140,6 @@ class Sums(NamedTuple):
 
     def plus(self, other: Sums, sign: int) -> Sums:
         return Sums(*(mine + sign * theirs for mine, theirs in zip(self, other)))
-
-
-ROUNDS = 1000
-CLOSE = 1e-6  # convergence: change of weights per round, and of nats per token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,6 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 from rescore.lattice.checked import Checked, Sha256, numbers, of_format, read_object, validate, whole
 from rescore.lm.model.grams import check_vocabulary, token_dtype
 
+FORMAT = "rescore-counts"
+VERSION = 1
+FILE_NAME = "counts.json"
+MAX_TOKENS = 1 << 46  # sums of 65,536 counts stay within 63 bits
+MAX_BYTES = 1 << 16
+
 
 def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
     """A sequence of ids as an array of integers [n]. TypeError or ValueError gives its number if it is not one."""
@@ -127,13 +133,6 @@ def group(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]
         return keys, np.empty(0, np.int64)
     first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
     return keys[:, first], np.diff(np.append(first, keys.shape[1])).astype(np.int64)
-
-
-FORMAT = "rescore-counts"
-VERSION = 1
-FILE_NAME = "counts.json"
-MAX_TOKENS = 1 << 46  # sums of 65,536 counts stay within 63 bits
-MAX_BYTES = 1 << 16
 
 
 class CountsHeader(Checked, frozen=True, kw_only=True):

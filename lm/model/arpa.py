@@ -29,6 +29,11 @@ MAX_LOG10 = 1e6
 IMPOSSIBLE_LOG10 = -1e5  # -inf is read as this, as costs are finite; it is 0 as a probability
 MAX_LINE_BYTES = 1 << 20
 MOST_TIMES = 200  # that compressed data may expand
+_CAPITALS, _UNK = CAPITALS.encode(), UNK.encode()
+_BACKOFF = {False: "and a finite backoff", True: "and no backoff in the highest order"}
+UNKNOWN_LOG10 = -100.0  # of <unk> if the file has none, as in KenLM
+NEVER_COST = 98.9 * LN10  # costs from here on mean ARPA's -99, "never"
+SPARSE_IDS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -163,10 +168,6 @@ def _read_section(lines: _Lines, sections: list[ArpaSection], count: int, *, las
     return line
 
 
-_CAPITALS, _UNK = CAPITALS.encode(), UNK.encode()
-_BACKOFF = {False: "and a finite backoff", True: "and no backoff in the highest order"}
-
-
 def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
     if word in words:
         raise lines.error(
@@ -180,10 +181,6 @@ def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
         raise lines.error(f"expected at most {MAX_VOCABULARY} words")
     words[word] = len(words)
 
-
-UNKNOWN_LOG10 = -100.0  # of <unk> if the file has none, as in KenLM
-NEVER_COST = 98.9 * LN10  # costs from here on mean ARPA's -99, "never"
-SPARSE_IDS = 1 << 16
 
 Words = Literal["auto", "text", "ids"]
 

@@ -18,6 +18,9 @@ from rescore.lm.model.columns import Columns, blocks, over_contexts
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams, token_dtype
 from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Tables, links
 
+BINS = 256
+_STEPS = 1 << 16  # of the histogram, about 0.0003 nats each
+
 
 class Arrays(NamedTuple):
     """The automaton of S states and A arcs; `NGram.arrays` describes each array."""
@@ -120,10 +123,6 @@ def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int,
         begin=(begin[first : last + 1] - begin[first]).astype(np.uint64),
         token=arrays.arc_token[begin[first] : begin[last]].astype(np.uint32),
     )
-
-
-BINS = 256
-_STEPS = 1 << 16  # of the histogram, about 0.0003 nats each
 
 
 def codebook(cost: NDArray[np.float32], bins: int) -> NDArray[np.float32]:

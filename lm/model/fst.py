@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pywrapfst
 
 BLOCK = 1 << 20  # arcs that are written at a time
+EPSILON, FAILURE = "<epsilon>", "<phi>"
 
 
 def to_fst(model: NGram, *, failure_label: int = 0, start: int = 0) -> pywrapfst.VectorFst:
@@ -182,9 +183,6 @@ def _properties(arrays: Arrays, failure_label: int) -> int:
 def _header(kind: str, version: int, properties: int, start: int, states: int, arcs: int) -> bytes:
     names = b"".join(struct.pack("<i", len(name)) + name.encode() for name in (kind, "standard"))
     return fst_read.MAGIC + names + struct.pack(fst_read.HEADER, version, 0, properties, start, states, arcs)
-
-
-EPSILON, FAILURE = "<epsilon>", "<phi>"
 
 
 def save_symbols(

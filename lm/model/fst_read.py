@@ -33,6 +33,11 @@ CONST_STATE = np.dtype(
 )
 WORD = np.dtype("<i4")  # a vector FST is a whole number of words after its header
 STATE_WORDS, ARC_WORDS = 3, 4
+VERSIONS = {"vector": (VECTOR,), "const": (CONST, CONST_ALIGNED)}
+ARC_TYPES = ("standard", "log")  # whose weight is a float32 cost
+INPUT_SYMBOLS, OUTPUT_SYMBOLS, ALIGNED = 1, 2, 4  # flags
+SYMBOLS = 2125658996  # magic number of a symbol table
+BOUNDARY = 16  # bytes of alignment
 
 
 def outside(length: int, begin: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
@@ -41,13 +46,6 @@ def outside(length: int, begin: NDArray[np.int64], size: int) -> NDArray[np.bool
     for place in range(size):
         mask[begin + place] = False
     return mask
-
-
-VERSIONS = {"vector": (VECTOR,), "const": (CONST, CONST_ALIGNED)}
-ARC_TYPES = ("standard", "log")  # whose weight is a float32 cost
-INPUT_SYMBOLS, OUTPUT_SYMBOLS, ALIGNED = 1, 2, 4  # flags
-SYMBOLS = 2125658996  # magic number of a symbol table
-BOUNDARY = 16  # bytes of alignment
 
 
 class FstArcs(NamedTuple):

@@ -14,6 +14,9 @@ from rescore.lm.model.arpa import BOS, CAPITALS, EOS, UNK
 from rescore.lm.model.grams import MAX_VOCABULARY
 
 EXAMPLES = 5
+END_OF_TEXT = 1  # the id of </s> in the vocabulary of a text
+UNKNOWN = UNK.encode()
+BOUNDARIES = (BOS.encode(), EOS.encode())
 
 
 class BadText(ValueError):
@@ -76,11 +79,6 @@ class Skipped:
             examples, notes = list(value["examples"]), list(value.get("notes", ()))
             every.extend(cls(reasons=dict(value["reasons"]), examples=examples, notes=notes))
         return every
-
-
-END_OF_TEXT = 1  # the id of </s> in the vocabulary of a text
-UNKNOWN = UNK.encode()
-BOUNDARIES = (BOS.encode(), EOS.encode())
 
 
 def split(text: str) -> list[bytes]:

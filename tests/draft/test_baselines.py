@@ -12,10 +12,14 @@ from support.tiny_blockwise import predicted, text, trained
 from support.watched import Watched
 
 from rescore import Options, generate
-from rescore.decode.draft import baselines
-from rescore.decode.draft.baselines import RunTrie, SuffixTree, TokenRecycling
+from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.logit_spec import FollowedText
+from rescore.decode.draft.published.prompt_lookup import looked_up
+from rescore.decode.draft.published.racer import Racer, RunTrie
+from rescore.decode.draft.published.suffix_decoding import SuffixTree
+from rescore.decode.draft.published.token_recycling import CHILDREN, TokenRecycling
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.decode.models.draft_step import DraftStep, LastPass, Read
+from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 
@@ -33,12 +37,12 @@ def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
         max_length=10_000,
     )
     ids, _ = theirs.get_candidates(torch.tensor([text]))
-    mine = baselines.looked_up(np.array(text, np.int32), n, longest=longest, ends=ends)
+    mine = looked_up(np.array(text, np.int32), n, longest=longest, ends=ends)
     assert mine.tolist() == ids[0, len(text) :].tolist()
 
 
 def test_the_published_tree():
-    assert sum(baselines.CHILDREN.values()) == 80
+    assert sum(CHILDREN.values()) == 80
     matrix = TokenRecycling()
     for token in range(8):
         matrix.see(token, np.arange(8, dtype=np.int32), np.full(8, 0.1, np.float32))
@@ -53,8 +57,8 @@ def test_the_published_tree():
 def test_best_trees_hold_the_greatest_products(seed):
     draw, matrix, after, products, frontier = np.random.default_rng(seed), TokenRecycling(), {}, {}, {(): 1.0}
     for token in range(0, 12, 2):  # nothing is known of the others
-        ids = draw.permutation(12)[: baselines.TOP].astype(np.int32)
-        p = -np.sort(-draw.dirichlet(np.ones(baselines.TOP + 1)))[: baselines.TOP].astype(np.float32)
+        ids = draw.permutation(12)[:TOP].astype(np.int32)
+        p = -np.sort(-draw.dirichlet(np.ones(TOP + 1)))[:TOP].astype(np.float32)
         matrix.see(token, ids, p)
         after[token] = list(zip(ids.tolist(), p.tolist()))
     for _ in range(6):
@@ -134,7 +138,7 @@ def test_logit_spec_is_its_twin(seed):
     """Several requests of random texts, some of which end, and random drafts that were accepted in part."""
     rng = np.random.default_rng(seed)
     vocabulary, requests = int(rng.integers(2, 9)), 3
-    session = baselines.LogitSpecDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
+    session = BaselineDrafter(FollowedText).open([np.zeros(0, np.int64)] * requests, Shaping())
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for turn in range(25):
         nodes, reads, last, best = [None, 5, 16, 64][rng.integers(4)], [], [], []
@@ -157,7 +161,7 @@ def test_logit_spec_is_its_twin(seed):
 
 def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     """As in a replay, which reads the text alone."""
-    session = baselines.LogitSpecDrafter(8).open([np.zeros(0, np.int64)], Shaping())
+    session = BaselineDrafter(FollowedText, 8).open([np.zeros(0, np.int64)], Shaping())
     ids = np.array([[4, 5, 6], [1, 2, 3]], np.int32)
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
@@ -216,7 +220,7 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
     monkeypatch.setattr(RunTrie.__init__, "__defaults__", (length, capacity))
     rng = np.random.default_rng(capacity)
     vocabulary, requests = int(rng.integers(2, 7)), 3
-    session = baselines.RacerDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
+    session = BaselineDrafter(Racer).open([np.zeros(0, np.int64)] * requests, Shaping())
     twins = [RacerTwin(length, capacity) for _ in range(requests)]
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for _ in range(25):
@@ -240,7 +244,7 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
 
 def test_every_token_read_is_recycled():
     """The latest prediction of every token of prompt, text and tree nodes."""
-    drafter = Watched(baselines.TokenRecyclingDrafter())
+    drafter = Watched(BaselineDrafter(TokenRecycling))
     call = BlockwiseTarget(trained()), [text(9, seed=3)]
     plain, drafted = (generate(*call, one, Options(max_tokens=14))[0] for one in (None, drafter))
     assert drafted.tokens.tolist() == plain.tokens.tolist() and drafted.statistics.passes < plain.statistics.passes

@@ -9,8 +9,8 @@ from support import forms
 from support.refusals import refused, refuses
 
 from rescore import Calibration, NGram, Rescorer, Sausage, TextMemory, ngram_drafter
-from rescore.decode.draft.baselines import looked_up
 from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.published.prompt_lookup import looked_up
 from rescore.decode.engines.sglang.rows import draft_row
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.lattice.tree import TokenTree

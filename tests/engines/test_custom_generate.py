@@ -24,9 +24,11 @@ from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, Sto
 from rescore import Drafting, NGram, Rescorer, TextMemory, ngram_drafter
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
-from rescore.decode.draft.baselines import PromptLookupDrafter, TokenRecyclingDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.pace import AutoWidth
+from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.prompt_lookup import PromptLookup
+from rescore.decode.draft.published.token_recycling import TokenRecycling
 from rescore.decode.engines.huggingface.drafting import _CHECKED
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses
@@ -285,8 +287,8 @@ def small(drawn, family="llama-tied"):
 
 DRAFTED = {
     "blend": lambda: [Drafting(nodes=8)],
-    "prompt lookup": lambda: [Drafting(PromptLookupDrafter(4))],
-    "token recycling": lambda: [Drafting(TokenRecyclingDrafter(None))],
+    "prompt lookup": lambda: [Drafting(BaselineDrafter(PromptLookup, 4))],
+    "token recycling": lambda: [Drafting(BaselineDrafter(TokenRecycling, None))],
     "heads, size by measured times": lambda: [Drafting(medusa())],
     "rescored heads": lambda: [Drafting(medusa(), rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6)],
     "the model itself": lambda: [Drafting(small(False, family="llama"))],

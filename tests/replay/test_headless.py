@@ -10,9 +10,14 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 from support.watched import Watched
 
 from rescore.decode.cli import main
-from rescore.decode.draft import baselines
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.logit_spec import FollowedText
+from rescore.decode.draft.published.prompt_lookup import PromptLookup
+from rescore.decode.draft.published.racer import Racer
+from rescore.decode.draft.published.suffix_decoding import SuffixTree
+from rescore.decode.draft.published.token_recycling import TokenRecycling
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import ngram_drafter
@@ -90,12 +95,12 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt-lookup": baselines.PromptLookupDrafter(10),
-        "suffix-decoding 32": baselines.SuffixDrafter(32),
-        "token-recycling": AsInAReplay(baselines.TokenRecyclingDrafter()),
-        "token-recycling 16": AsInAReplay(baselines.TokenRecyclingDrafter(16)),
-        **{f"logit-spec {n}": AsInAReplay(baselines.LogitSpecDrafter(n)) for n in (16, 64)},
-        **{f"racer {n}": AsInAReplay(baselines.RacerDrafter(n)) for n in (16, 64)},
+        "prompt-lookup": BaselineDrafter(PromptLookup, 10),
+        "suffix-decoding 32": BaselineDrafter(SuffixTree, 32),
+        "token-recycling": AsInAReplay(BaselineDrafter(TokenRecycling)),
+        "token-recycling 16": AsInAReplay(BaselineDrafter(TokenRecycling, 16)),
+        **{f"logit-spec {n}": AsInAReplay(BaselineDrafter(FollowedText, n)) for n in (16, 64)},
+        **{f"racer {n}": AsInAReplay(BaselineDrafter(Racer, n)) for n in (16, 64)},
         "lm-alone 16": ngram_drafter(lm, slots=16, nodes=16),
         "blend 16": blended_drafter(model, lm, nodes=16, calibration=HEADLESS, rejected=False),
         "blend-without-lm 32": blended_drafter(model, nodes=32, rejected=False),

@@ -12,7 +12,8 @@ from support.refusals import refuses
 from support.running_text import Text, share
 
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.tuning import fit
+from rescore.decode.tuning import choices as of_dumps
+from rescore.decode.tuning import fit, fit_shares, logit
 from rescore.decode.tuning.tune_paths import Trials, climb, refine
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
@@ -22,20 +23,20 @@ from rescore.lm.model.ngram import NGram
 TEXT = ((-1.1, 1.0, -1.0), (-0.7, 0.8, -0.9), (-0.4, 0.6, -1.2))
 
 
-def random_choices(seed: int, rows: int = 40, things: int = 5) -> fit.Choices:
+def random_choices(seed: int, rows: int = 40, things: int = 5) -> logit.Choices:
     rng = np.random.default_rng(seed)
     offset = np.where(rng.random((rows, things)) < 0.2, -np.inf, rng.normal(size=(rows, things)))
     offset[:, 0] = 0
     chosen = (np.isfinite(offset) * rng.random((rows, things))).argmax(axis=1)
-    return fit.Choices(features=rng.normal(size=(rows, things, 3)), offset=offset, chosen=chosen)
+    return logit.Choices(features=rng.normal(size=(rows, things, 3)), offset=offset, chosen=chosen)
 
 
-def slow_value(choices: fit.Choices, weights, centre) -> float:
+def slow_value(choices: logit.Choices, weights, centre) -> float:
     total = 0.0
     for features, offset, chosen in zip(choices.features, choices.offset, choices.chosen):
         scores = [sum(f * w for f, w in zip(one, weights)) + o for one, o in zip(features, offset)]
         total += scores[chosen] - math.log(sum(math.exp(score) for score in scores))
-    return total / len(choices) - fit.RIDGE / 2 * sum((w - c) ** 2 for w, c in zip(weights, centre))
+    return total / len(choices) - logit.RIDGE / 2 * sum((w - c) ** 2 for w, c in zip(weights, centre))
 
 
 @settings(max_examples=30)
@@ -43,9 +44,9 @@ def slow_value(choices: fit.Choices, weights, centre) -> float:
 def test_likelihood_and_its_slopes(seed):
     choices, rng = random_choices(seed), np.random.default_rng(seed + 1)
     at, centre, small = rng.normal(size=3), rng.normal(size=3), 1e-5
-    value, gradient, hessian = fit.likelihood(choices, at, centre)
+    value, gradient, hessian = logit.likelihood(choices, at, centre)
     assert value == pytest.approx(slow_value(choices, at, centre), rel=1e-12)
-    moved = [[fit.likelihood(choices, at + sign * step, centre) for sign in (1, -1)] for step in small * np.eye(3)]
+    moved = [[logit.likelihood(choices, at + sign * step, centre) for sign in (1, -1)] for step in small * np.eye(3)]
     np.testing.assert_allclose(gradient, [(up[0] - down[0]) / (2 * small) for up, down in moved], atol=1e-7)
     np.testing.assert_allclose(hessian, [-(up[1] - down[1]) / (2 * small) for up, down in moved], atol=1e-7)
 
@@ -57,26 +58,26 @@ def test_optimum_is_scipys(seed):
 
     choices, start = random_choices(seed), np.array([0.5, 0.7, 0.0])
     least = np.array([0.0, 0.0, -np.inf])
-    mine = fit.fit_logit(choices, start, least=least)
+    mine = logit.fit_logit(choices, start, least=least)
     theirs = optimize.minimize(
-        lambda w: -fit.likelihood(choices, w, start)[0],
+        lambda w: -logit.likelihood(choices, w, start)[0],
         start,
-        jac=lambda w: -fit.likelihood(choices, w, start)[1],
+        jac=lambda w: -logit.likelihood(choices, w, start)[1],
         bounds=[(0, None), (0, None), (None, None)],
         method="L-BFGS-B",
         options={"ftol": 1e-14, "gtol": 1e-9},
     )
     np.testing.assert_allclose(mine, theirs.x, atol=1e-4)
-    assert fit.likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
+    assert logit.likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 10))
 def test_thinned_rows_are_evenly_spaced(sizes, most):
-    thinned, at = fit.Thinned(most), 0
+    thinned, at = of_dumps.Thinned(most), 0
     for n in sizes:
         numbers = np.arange(at, at + n, dtype=np.int64)
-        thinned.add(fit.Choices(features=np.zeros((n, 2, 1)), offset=np.zeros((n, 2)), chosen=numbers))
+        thinned.add(logit.Choices(features=np.zeros((n, 2, 1)), offset=np.zeros((n, 2)), chosen=numbers))
         at += n
     if sizes:
         kept = thinned.joined().chosen.tolist()
@@ -99,7 +100,7 @@ def test_choices_are_those_of_a_slow_loop(world, text):
     dump, model = world
     unigram = model.distribution(0)
     for block in dump.blocks("first"):
-        slots, at = fit.calibration_choices(block, model, text, 4), [0] * block.slots
+        slots, at = of_dumps.calibration_choices(block, model, text, 4), [0] * block.slots
         for row in range(block.rows):
             s = int(block.sequence_of[row])
             prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].tolist()
@@ -127,7 +128,7 @@ def test_path_choices(world):
     dump, model = world
     block = next(dump.blocks("first"))
     truth, costs = block.truth(), block.sausages().cost
-    for t, slot in enumerate(fit.path_choices(block, [model, model.of_order(1)])):
+    for t, slot in enumerate(of_dumps.path_choices(block, [model, model.of_order(1)])):
         rows = [row for row in range(block.rows) if truth[row, t] in block.topk_ids[row, t + 1]]
         assert len(slot) == len(rows)
         for i, row in enumerate(rows):
@@ -191,7 +192,7 @@ def test_slots_without_observations_keep_the_start(world):
 def test_no_text_is_refused(world):
     refuses(ValueError, lambda: fit.fit_calibration([], world[1], text=None), "fit")
     refuses(ValueError, lambda: fit.fit_weights([], [world[1]]), "fit")
-    refuses(ValueError, lambda: fit.fit_shares([], world[1]), "fit")
+    refuses(ValueError, lambda: fit_shares.fit_shares([], world[1]), "fit")
 
 
 GRID = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -244,17 +245,17 @@ def objective(evidence, p, weights):
         here, most = total[:, gate] > 0, total[:, gate].clamp(min=1)
         s = torch.sigmoid(a + b * most.log() + c * distinct[:, gate].clamp(min=1).log())
         q = torch.where(here, s * count[:, gate] / most + (1 - s) * q, q)
-    return q.log().sum() - fit.PULL / 2 * (weights - torch.tensor(fit.WITTEN_BELL)).square().sum()
+    return q.log().sum() - fit_shares.PULL / 2 * (weights - torch.tensor(fit_shares.WITTEN_BELL)).square().sum()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_general_optimiser_finds_better_gates(seed):
     evidence, p = random_evidence(seed)
-    fitted = torch.tensor(fit.fit_gates(evidence, p), requires_grad=True)
+    fitted = torch.tensor(fit_shares.fit_gates(evidence, p), requires_grad=True)
     found = objective(evidence, p, fitted)
     found.backward()
     assert fitted.grad.abs().max() < 0.5
-    weights = torch.tensor(np.tile(fit.WITTEN_BELL, (3, 1)), requires_grad=True)
+    weights = torch.tensor(np.tile(fit_shares.WITTEN_BELL, (3, 1)), requires_grad=True)
     start = objective(evidence, p, weights).item()
     optimiser = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
 
@@ -299,12 +300,14 @@ def walked(tokens, shares):
 
 def test_planted_shares_are_recovered(planted):
     blocks, model, p, texts = planted
-    fitted = fit.fit_shares(blocks, model, orders=3)
+    fitted = fit_shares.fit_shares(blocks, model, orders=3)
     likelihood, planted_likelihood = (
         sum(math.log(text.distribution((), p)[token]) for tokens in texts for text, token in walked(tokens, shares))
         for shares in (fitted, PLANTED)
     )
-    assert likelihood > planted_likelihood - fit.PULL / 2 * np.sum((np.array(PLANTED) - fit.WITTEN_BELL) ** 2)
+    assert likelihood > planted_likelihood - fit_shares.PULL / 2 * np.sum(
+        (np.array(PLANTED) - fit_shares.WITTEN_BELL) ** 2
+    )
     off = [
         abs(share(counts, fitted[order]) - share(counts, PLANTED[order]))
         for tokens in texts[:5]
@@ -317,10 +320,10 @@ def test_planted_shares_are_recovered(planted):
 
 def test_of_long_dumps_positions_at_equal_distances_count(planted, monkeypatch):
     blocks, model, *_ = planted
-    read, own = [], fit.fit_gates
-    monkeypatch.setattr(fit, "fit_gates", lambda evidence, p: read.append((evidence, p)) or own(evidence, p))
-    fit.fit_shares(blocks, model, orders=3)
-    monkeypatch.setattr(fit, "MOST_POSITIONS", 40 * LENGTH // 3)
-    fit.fit_shares(blocks, model, orders=3)
+    read, own = [], fit_shares.fit_gates
+    monkeypatch.setattr(fit_shares, "fit_gates", lambda evidence, p: read.append((evidence, p)) or own(evidence, p))
+    fit_shares.fit_shares(blocks, model, orders=3)
+    monkeypatch.setattr(fit_shares, "MOST_POSITIONS", 40 * LENGTH // 3)
+    fit_shares.fit_shares(blocks, model, orders=3)
     for every, some in zip(*read):
         assert np.array_equal(some, every.reshape(40, LENGTH, *every.shape[1:])[:, ::3].reshape(-1, *every.shape[1:]))

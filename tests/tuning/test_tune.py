@@ -20,7 +20,8 @@ from rescore.decode.draft.settings import ModelFile, PathWeights, Settings, Tree
 from rescore.decode.replay import rows
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.tuning.fit import fit_calibration, fit_shares
+from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.tune import evaluate, heldout_json, tune
 from rescore.decode.tuning.tune_paths import GRID, mean_efficiency
 from rescore.lattice.dump import Dump

@@ -35,11 +35,13 @@ from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
 from rescore.decode.cli.decoders import open_with_engine
-from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
 from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.prediction import count_copied
+from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.prompt_lookup import PromptLookup
+from rescore.decode.draft.published.suffix_decoding import SuffixTree
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
@@ -143,9 +145,9 @@ def main() -> int:
     def row(name: str, drafter: Drafter, predicted: bool = False) -> None:
         show_row(name, per_pass(edits, drafter, expected=predicted).values())
 
-    row(f"prompt lookup {LOOKUP}", PromptLookupDrafter(LOOKUP))
+    row(f"prompt lookup {LOOKUP}", BaselineDrafter(PromptLookup, LOOKUP))
     for nodes in args.nodes:
-        row(f"suffix decoding {nodes}", SuffixDrafter(nodes=nodes))
+        row(f"suffix decoding {nodes}", BaselineDrafter(SuffixTree, nodes=nodes))
         for model in dict.fromkeys((None, lm)):
             drafter = TreeDrafter(None, blend_rescorer(vocab_size, model, HEADLESS), nodes=nodes)
             name = f"text {nodes}" if model is None else f"text and n-gram model {nodes}"

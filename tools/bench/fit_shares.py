@@ -27,7 +27,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.draft_step import TOP, DraftStep
 from rescore.decode.models.open import open_model
-from rescore.decode.tuning.fit import FOLLOWED, WITTEN_BELL, fit_gates
+from rescore.decode.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump

@@ -40,9 +40,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from rescore.decode.draft.baselines import PromptLookupDrafter
 from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
@@ -231,7 +232,7 @@ def main() -> int:
         own = [call for call in calls if call.kind == kind]
         print(f"{kind}: {len(own)} calls, {sum(len(one.answer) for one in own):,} tokens, {read.count(kind)} skipped")
     show_header("forced replay, tokens per pass", KINDS)
-    show_row(f"prompt lookup {LOOKUP}", per_pass(calls, PromptLookupDrafter(LOOKUP)).values())
+    show_row(f"prompt lookup {LOOKUP}", per_pass(calls, BaselineDrafter(PromptLookup, LOOKUP)).values())
     for nodes in args.nodes:
         for name, values in measured(calls, vocab_size, lm, nodes):
             show_row(name, (values[kind] for kind in KINDS))

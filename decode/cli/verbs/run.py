@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 LARGEST = 128  # nodes
 TIMED = {"paths": "parallel-rescored", "tree": row_name("tree", LARGEST), "blend": row_name("blend", LARGEST)}
+BOLD = ("tree", "tree tuned", "blend", "blend tuned")
+BASELINES = ("base", "prompt-lookup")
+# Facts of each task, below its block efficiencies: of any dump, and of heads with an n-gram model.
+FACTS: dict[str, Callable[[Report], str]] = {
+    "sequences": lambda task: f"{task['sequences']:,}",
+    "tokens": lambda task: f"{task['tokens']:,}",
+    "loops": lambda task: f"{task['loop_share']:.0%}",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +249,6 @@ def to_json(
 
 
 Report = dict[str, Any]
-BOLD = ("tree", "tree tuned", "blend", "blend tuned")
 
 
 def either(name: str, nodes: int) -> tuple[str, str]:
@@ -270,7 +277,6 @@ ROWS_WITHOUT_HEADS = (
     either("blend", 64),
 )
 BEST = (*either("blend", 16), *either("tree", 16), "heads-tree 16")  # there is no blend with several models
-BASELINES = ("base", "prompt-lookup")
 
 
 def summary(report: Report) -> list[Part]:
@@ -398,12 +404,6 @@ def duel(outcome: str) -> Callable[[Report], str]:
     return lambda task: f"{task['rescored_against_base'][outcome]:,}"
 
 
-# Facts of each task, below its block efficiencies: of any dump, and of heads with an n-gram model.
-FACTS: dict[str, Callable[[Report], str]] = {
-    "sequences": lambda task: f"{task['sequences']:,}",
-    "tokens": lambda task: f"{task['tokens']:,}",
-    "loops": lambda task: f"{task['loop_share']:.0%}",
-}
 FACTS_OF_MODEL: dict[str, Callable[[Report], str]] = {
     "repeats, base": repetition("base", "consecutive", ".1%"),
     "repeats, rescored": repetition("rescored", "consecutive", ".1%"),

@@ -57,6 +57,8 @@ _LastCall = tuple[Totals, float | None, str | None] | str | None
 """Its totals, the time of a plain pass divided among its rows, and how the target read drafts, where that differs by
 model; or why the model's own loop decoded it.
 """
+_CHECKED: WeakKeyDictionary[Any, _Checked] = WeakKeyDictionary()
+_OPENING = Lock()
 
 
 class Drafting:
@@ -327,10 +329,6 @@ class _Checked:
     def __init__(self) -> None:
         self.targets: list[tuple[tuple[Any, ...], CausalLMTarget]] = []
         self.lock = RLock()  # first calls of one model wait for one test
-
-
-_CHECKED: WeakKeyDictionary[Any, _Checked] = WeakKeyDictionary()
-_OPENING = Lock()
 
 
 def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> CausalLMTarget:

@@ -21,6 +21,20 @@ from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.shaping import Processor
 from rescore.decode.verify.tree_rules import Matching
 
+_OF_SAMPLING = (
+    (logits_process.TemperatureLogitsWarper, "temperature"),
+    (logits_process.TopKLogitsWarper, "top_k"),
+    (logits_process.TopPLogitsWarper, "top_p"),
+    (logits_process.MinPLogitsWarper, "min_p"),
+)
+"""What `Sampling` does by itself, and its names there, in the order of `generate`."""
+_OF_ONE_TEXT = (
+    logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
+    logits_process.SynthIDTextWatermarkLogitsProcessor,
+)
+_MATCHERS = frozenset({"outlines", "transformers_cfg", "xgrammar"})
+"""Packages whose processors hold matchers, which are told the last token at each call."""
+
 
 def _named(module: Any, names: str) -> frozenset[type]:
     return frozenset(getattr(module, name) for name in names.split() if hasattr(module, name))
@@ -36,21 +50,6 @@ ROW_BY_ROW = _named(
     "TypicalLogitsWarper",
 ) | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 """Processors and criteria known to treat each row independently, without a memory; they are called with one row."""
-
-_OF_SAMPLING = (
-    (logits_process.TemperatureLogitsWarper, "temperature"),
-    (logits_process.TopKLogitsWarper, "top_k"),
-    (logits_process.TopPLogitsWarper, "top_p"),
-    (logits_process.MinPLogitsWarper, "min_p"),
-)
-"""What `Sampling` does by itself, and its names there, in the order of `generate`."""
-
-_OF_ONE_TEXT = (
-    logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
-    logits_process.SynthIDTextWatermarkLogitsProcessor,
-)
-_MATCHERS = frozenset({"outlines", "transformers_cfg", "xgrammar"})
-"""Packages whose processors hold matchers, which are told the last token at each call."""
 
 
 def sampling_of(call: GenerateCall) -> tuple[dict[str, Any], list[Any]]:

@@ -13,6 +13,12 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+LOGGER = logging.getLogger("llama-cpp-python")
+SEQUENCES = 256  # per context, llama.cpp's maximum
+BATCH = 2048  # maximum tokens per call
+OUTPUTS = 512  # maximum tokens with logits per call
+ROLLBACK = 16  # tokens after which recurrent layers can take back their last ones; each costs a copy of the state
+
 
 class Batch:
     """A reusable buffer for the tokens of a call, at most `most`.
@@ -59,13 +65,6 @@ class Batch:
 
 def _pointer(array: NDArray, kind: type) -> object:
     return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
-
-
-LOGGER = logging.getLogger("llama-cpp-python")
-SEQUENCES = 256  # per context, llama.cpp's maximum
-BATCH = 2048  # maximum tokens per call
-OUTPUTS = 512  # maximum tokens with logits per call
-ROLLBACK = 16  # tokens after which recurrent layers can take back their last ones; each costs a copy of the state
 
 
 class LlamaWeights:

@@ -23,6 +23,8 @@ from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
 
 NOTHING = np.ones((1, 1), bool)  # no block read since the accepted tokens were kept
+NO_OUTPUT = -1.0
+NODES = 256  # cells reserved per request for its tree
 
 
 class SequenceCache:
@@ -95,10 +97,6 @@ class SequenceCache:
         self._own, self._end = [self._own[row] for row in rows], [self._end[row] for row in rows]
         self._drafts = [self._drafts[row] for row in rows]
         self.rows = len(rows)
-
-
-NO_OUTPUT = -1.0
-NODES = 256  # cells reserved per request for its tree
 
 
 class LlamaTarget:

@@ -20,6 +20,7 @@ from rescore.lattice.split import Split, SplitPart
 from rescore.lm.model.ngram import NGram
 
 ORDERS = (2, 3, 4)
+GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,9 +143,6 @@ def compare_orders(
     """Runs `compare_models` on the model truncated to each order that it has (`NGram.of_order`), and on others."""
     models = {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
     return compare_models(dump, {**models, **others}, **options)
-
-
-GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

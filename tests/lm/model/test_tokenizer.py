@@ -14,7 +14,9 @@ from support import cli
 from support.refusals import refused, refuses
 
 from rescore.lm.model import tokenizer as module
-from rescore.lm.model.tokenizer import TextTokenizer, WordIds, is_word_wise
+from rescore.lm.model import word_ids
+from rescore.lm.model.tokenizer import TextTokenizer
+from rescore.lm.model.word_ids import WordIds, is_word_wise
 
 
 def test_tokenizer(tmp_path):
@@ -129,8 +131,8 @@ def test_ids_are_those_of_the_package(package, drawn):
     text = st.one_of(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.sampled_from(TEXT), st.text())
     batches = drawn.draw(st.lists(st.lists(text, max_size=4), max_size=4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "WORDS", drawn.draw(st.sampled_from([0, 3, 1000])))
-        patch.setattr(module, "LONGEST", drawn.draw(st.sampled_from([2, 64])))
+        patch.setattr(word_ids, "WORDS", drawn.draw(st.sampled_from([0, 3, 1000])))
+        patch.setattr(word_ids, "LONGEST", drawn.draw(st.sampled_from([2, 64])))
         words = WordIds(partial(encode, package), package.get_vocab())
         for batch in batches:
             valid = [text.encode("utf-8", "replace").decode() for text in batch]
