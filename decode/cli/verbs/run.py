@@ -430,7 +430,8 @@ def settings_line(report: Report) -> str:
         return f"model without heads; {models or 'no n-gram model (--lm)'}{tuned}"
     if not models:
         return f"no n-gram model (--lm); {candidates}p = {settings['paths']}{tuned}"
-    return f"{models}: {weight}, {candidates}p = {settings['paths']}{tuned}"
+    several = "; trees weigh one model: rescore lm merge" if len(settings["lm"]) > 1 else ""
+    return f"{models}: {weight}, {candidates}p = {settings['paths']}{tuned}{several}"
 
 
 def time_lines(report: Report) -> list[str]:
