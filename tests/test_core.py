@@ -60,7 +60,7 @@ def test_all_give_the_same_bits():
     told = {core: run(core, str(ANSWERS)) for core in installed()}
     found = {core: json.loads(one.stdout) for core, one in told.items()}
     best, *others = found
-    assert len(found[best]["answers"]) > 60
+    assert len(found[best]["answers"]) >= 60
     for core in found:
         assert found[core]["processor"] == core
     for core in others:

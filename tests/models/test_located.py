@@ -138,7 +138,7 @@ def test_a_cache_of_the_hub_that_cannot_be_written(monkeypatch, cache):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", str(cache))
 
-    monkeypatch.setattr("rescore.lm.model.tokenizer._snapshot", refuse)
+    monkeypatch.setattr("rescore.lm.model.hub._snapshot", refuse)
     with pytest.raises(OSError) as refused:
         locate_model(NAME)
     assert refused.value.filename == str(cache) and "HF_HOME" in refused.value.strerror
