@@ -23,6 +23,7 @@ MAX_TOP: int  # k of `top`
 MAX_WEIGHT: float  # nats; finite weights are below it
 LEAST_MASS: float  # the least mass that a head is assumed to leave to tokens outside its candidates
 RAREST: float  # nats; upper limit of a unigram's cost in the prior
+NOTHING: float  # a tree's floor from which on tokens outside the candidates have no probability
 
 @final
 class Automaton:

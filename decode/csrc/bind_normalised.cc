@@ -28,8 +28,7 @@ class Normalised {
       : batch_(ModelList(models), histories, ids, cost, alpha, 1, nb::cast<const Acceptor*>(acceptor)),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
-        alpha_(alpha.data(), alpha.data() + alpha.size()),
-        temperature_(temperature) {
+        alpha_(alpha.data(), alpha.data() + alpha.size()) {
     if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
       throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
     expect_range("threads", threads, 1, 1024);
@@ -39,7 +38,7 @@ class Normalised {
     batch_.cost = cost_.data();
     batch_.models.alpha = alpha_.data();
     nb::gil_scoped_release release;
-    push_all(transitions, threads);
+    push_all(temperature, transitions, threads);
     batch_.histories = nullptr;  // not copied
   }
 
@@ -93,12 +92,12 @@ class Normalised {
   }
 
  private:
-  void push_all(size_t transitions, int threads) {
+  void push_all(double temperature, size_t transitions, int threads) {
     pushed_.resize(batch_.rows);
     std::atomic<size_t> together{0};
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       thread_local Pushing pushing;
-      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.starts(b), temperature_, transitions);
+      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.starts(b), temperature, transitions);
       if ((together += pushed_[b].of_arc.size()) > transitions)
         throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
                                 " transitions together; normalise fewer lattices at once");
@@ -151,7 +150,6 @@ class Normalised {
   const std::vector<float> cost_;
   const std::vector<double> alpha_;
   std::vector<nb::object> kept_;  // the models, the acceptor
-  const double temperature_;
   std::vector<PushedLattice> pushed_;
 };
 

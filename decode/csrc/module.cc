@@ -27,6 +27,7 @@ static void bind_constants(nanobind::module_& m) {
   m.attr("MAX_WEIGHT") = kMaxWeight;
   m.attr("LEAST_MASS") = kLeastMass;
   m.attr("RAREST") = kRarest;
+  m.attr("NOTHING") = kNothing;
 }
 
 NB_MODULE(RESCORE_CORE, m) {

@@ -20,7 +20,7 @@ from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
-MAX_WEIGHT = 1e4  # limit of a weight's magnitude
+MAX_WEIGHT = _core.NOTHING  # limit of a weight's magnitude
 
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Signed = Annotated[float, Meta(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]
@@ -83,7 +83,7 @@ class Calibration(Checked, frozen=True, kw_only=True):
     @classmethod
     def softmax(cls, alpha: Sequence[float], *, head: Sequence[float] = (1.0,)) -> Calibration:
         """q is the softmax over the slot's candidates of -(rescored cost), after Kim et al., section 7.2."""
-        return cls(head=tuple(head), alpha=tuple(alpha), prior=(0.0,), floor=(MAX_WEIGHT,), open=False)
+        return cls(head=tuple(head), alpha=tuple(alpha), prior=(0.0,), floor=(_core.NOTHING,), open=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

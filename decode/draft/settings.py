@@ -13,7 +13,7 @@ from msgspec import Meta, field, structs, to_builtins
 
 from rescore import __version__
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.rescorer import MAX_WEIGHT, Rescorer
+from rescore.decode.draft.rescorer import MAX_WEIGHT, MERGE, Rescorer
 from rescore.lattice.atomic import atomic_file
 from rescore.lattice.checked import Checked, Sha256, of_format, read_object, refusal, validate
 from rescore.lattice.dump import Dump
@@ -215,8 +215,8 @@ class Settings(Checked, frozen=True, kw_only=True):
         """Returns a kind's calibration, for a task if it has its own. ValueError if there is none."""
         if self.trees is None:
             raise ValueError(
-                f"settings: expected one model, which a calibration weighs, got {len(self.models)}: "
-                "merge them with rescore lm merge, and tune the result"
+                f"settings: expected one model, which a calibration weighs, got {len(self.models)}; "
+                f"{MERGE}, and tune the result"
             )
         if kind not in self.trees:
             raise ValueError(f"settings: expected trees of kind {', '.join(self.trees)}, got {kind!r}")

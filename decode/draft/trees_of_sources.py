@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.draft.blended_drafter import blend_rescorer
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import MERGE, Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
 from rescore.decode.draft.tree_drafter import TreeDrafter, ngram_drafter
 
@@ -50,7 +50,7 @@ def blend(
 ) -> TreeDrafter:
     """Controls go `without` one source: "heads" or "lm"."""
     if not settings and len(sources.lms(lm)) > 1:
-        raise Missing(f"expected at most one --lm, got {len(sources.lms(lm))}; merge them with `rescore lm merge`")
+        raise Missing(f"expected at most one --lm, got {len(sources.lms(lm))}; {MERGE}")
     lattice = sources.lattice(top_k, settings) if sources.slots and without != "heads" else None
     if without == "heads" and not sources.slots:
         raise Missing("the model has no heads to ignore; use blend")

@@ -12,7 +12,7 @@ from msgspec import structs
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import SHARES, Calibration, Share
 from rescore.decode.draft.registry import row_name, split
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import MERGE, Rescorer
 from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
 from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
@@ -156,7 +156,7 @@ def tune(
     if not dump.slots and len(models) > 1:
         raise ValueError(
             f"tune: expected at most one n-gram model, since {dump.path} is of a model without heads, got "
-            f"{len(models)}; merge them with `rescore lm merge`"
+            f"{len(models)}; {MERGE}"
         )
     models = fitted_models(dump, models)
     part = tuning_part(dump, split)

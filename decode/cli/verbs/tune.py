@@ -156,10 +156,9 @@ def tables(report: Report, dump: Dump) -> list[Part]:
     lines = heldout_tables(report, dump)
     lines += ["", *(weight_tables if settings["paths"] else share_tables)(report)]
     if settings["trees"] is None:
-        lines.append(
-            "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge` and "
-            "tune the result"
-        )
+        from rescore.decode.draft.rescorer import MERGE
+
+        lines.append(f"trees: not calibrated, since a calibration has one model; {MERGE}, and tune the result")
     return lines
 
 
