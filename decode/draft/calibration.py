@@ -7,7 +7,7 @@ the tree holds the n most probable prefixes over the whole vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from msgspec import Meta, structs
@@ -19,6 +19,9 @@ from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
+
+if TYPE_CHECKING:
+    from rescore.decode.models.request_text import RequestText
 
 MAX_WEIGHT = _core.NOTHING  # limit of a weight's magnitude
 
@@ -139,9 +142,8 @@ def propose_trees(
     n: int,
     depth: int | None = None,
     open: bool = True,
-    texts: Sequence[_core.ContextModel] = (),
-    memories: Sequence[Any] = (),  # each a TextMemory or None
-    expected: Sequence[_core.EditModel | None] = (),
+    texts: Sequence[RequestText] = (),
+    memory: Any = None,  # a TextMemory
     structures: Sequence[State | None] = (),
     least: float = 0.0,
     threads: int = 1,
@@ -149,17 +151,18 @@ def propose_trees(
     """Returns the trees of the n most probable continuations under the model, interpolated with the running texts and
     the memories where given. With the model alone, this is the control for heads.
 
-    histories   int32 [B, m], padding -1 in front
+    histories   int32 [B, m], padding -1 in front; the last tokens, as many as model and memories read, are enough
     sausages    lattices [B, T, K] of heads, weighed by alpha [1, T] and `weights` [3, T] (`Calibration.weights`)
     depth       most tokens of a continuation; None: n
-    texts       one running text for each row
-    memories    of each row, or none
+    open        as in `Calibration`
+    texts       of each row, or none: what they have of counts, expected texts and memories is read
+    memory      for texts that have none of their own, and rows without texts
+    structures  states of what bounds each row (None: free), or none
     least       the smallest q of a node's whole prefix; shortens the search
-
-    open, expected, structures: as in `Calibration` and `Rescorer.trees`.
     """
     sausages = sausages or blank(len(histories))
     alpha, of_slots = weights or (np.empty((1, 0)), np.empty((3, 0)))
+    memories = [text.memory or memory for text in texts] or [memory] * len(histories)
     return Trees.of_core(
         _core.best_tree(
             model.core,
@@ -169,9 +172,9 @@ def propose_trees(
             alpha,
             of_slots,
             open=open,
-            texts=list(texts),
-            memories=[memory.counts if memory else None for memory in memories],
-            expected=list(expected),
+            texts=[text.counts for text in texts if text.counts is not None],
+            memories=[one.counts if one else None for one in memories] if any(memories) else [],
+            expected=[text.edits for text in texts],
             least=least,
             depth=n if depth is None else depth,
             allowed=Bounds(structures, model.vocab_size) if any(structures) else None,

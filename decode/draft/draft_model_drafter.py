@@ -55,7 +55,6 @@ class DraftModelSession:
         self.gamma = gamma
         self.drawn = drawn
         self.shaping = shaping
-        self._requests = list(range(reader.requests))
 
     @torch.inference_mode()
     def propose(self, step: DraftStep) -> list[Draft]:
@@ -65,7 +64,7 @@ class DraftModelSession:
         tokens: list[Tensor] = []
         rows: list[Tensor] = []
         for i in range(max(lengths)):
-            logits = self.reader.extend(tokens[-1]) if tokens else self.reader.sync(step.histories)
+            logits = self.reader.extend(tokens[-1]) if tokens else self.reader.sync(step.texts)
             scores = self._scores(logits, step.histories, tokens)
             if self.drawn:
                 rows.append(self.shaping.probabilities(scores))
@@ -74,28 +73,21 @@ class DraftModelSession:
                 tokens.append(scores.argmax(dim=-1))
         return self._drafts(step, _columns(tokens, len(lengths)), rows, lengths)
 
-    def select(self, rows: Sequence[int]) -> None:
-        self.reader.select(rows)
-        self._requests = [self._requests[row] for row in rows]
-
     @torch.inference_mode()
     def probabilities_after(self, request: int, history: NDArray[np.int32], drafted: Sequence[int]) -> Tensor:
         """The small model's distribution after a history of request `request` and drafted tokens, float64 [V].
 
         Other requests' texts are not affected; tokens of this one that are rolled back are read again later.
         """
-        if request not in self._requests:
-            raise ValueError(f"expected an active request, one of {self._requests}, got {request}")
-        row = self._requests.index(request)
-        logits = self.reader.peek(row, history, drafted)
+        logits = self.reader.peek(request, history, drafted)
         return self.shaping.probabilities(self.shaping.scores(logits[None], [np.append(history, drafted)]))[0]
 
     def _uniforms(self, step: DraftStep, lengths: Sequence[int]) -> Tensor:
         """float64 [B, longest]; a request's numbers do not depend on the lengths of others."""
         uniforms = np.zeros((len(lengths), max(lengths)))
         if self.drawn:
-            for row, length, random in zip(uniforms, lengths, step.random):
-                row[:length] = random.random(length)
+            for row, length, text in zip(uniforms, lengths, step.texts):
+                row[:length] = text.random.random(length)
         return torch.from_numpy(uniforms).to(self.reader.model.device)
 
     def _scores(self, logits: Tensor, histories: Sequence[NDArray[np.int32]], tokens: list[Tensor]) -> Tensor:
@@ -108,7 +100,7 @@ class DraftModelSession:
         self, step: DraftStep, tokens: NDArray[np.int64], rows: list[Tensor], lengths: Sequence[int]
     ) -> list[Draft]:
         drafts = []
-        for row, (length, history) in enumerate(zip(lengths, step.histories)):
+        for row, (length, text) in enumerate(zip(lengths, step.texts)):
             tree = TokenTree.from_drafts(tokens[row, :length])
             if not self.drawn:
                 drafts.append(Draft(tree=tree))
@@ -121,8 +113,8 @@ class DraftModelSession:
             distribution = ChainDistribution(
                 q=q,
                 drafted=tuple(tokens[row, :length].tolist()),
-                history=history,
-                request=self._requests[row],
+                history=text.tokens,
+                request=text.number,
                 session=self,
             )
             drafts.append(Draft(tree=tree, distribution=distribution, draws=tuple(range(length))))

@@ -30,9 +30,6 @@ class DrafterSession(Protocol):
         nodes or paths of a proposal are the one of size n.
         """
 
-    def select(self, rows: Sequence[int]) -> None:
-        """Keeps only these requests."""
-
 
 def drafts_of(proposed: Proposed, room: Sequence[int]) -> Sequence[Draft]:
     """One draft for each request, no deeper than its room."""

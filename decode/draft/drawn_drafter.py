@@ -17,6 +17,7 @@ from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.request_text import last_tokens
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import SampledDrafts, TokenTree
 
@@ -86,9 +87,9 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
         self.temperature = temperature
 
     def draft(self, lattices: HeadsLatticeSession, step: DraftStep) -> Proposed:
-        sausages, histories = lattices.sausages(step), step.contexts(self.rescorer.context)
+        sausages, histories = lattices.sausages(step), last_tokens(step.texts, self.rescorer.context)
         found = self.rescorer.normalise(sausages, histories, temperature=self.temperature)
-        drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
+        drawn = found.sample(np.stack([text.random.random((self.drawn, sausages.slots)) for text in step.texts]))
         drafts = []
         for row, room in enumerate(step.room):
             tree = TokenTree.from_drafts(drawn.tokens[row, :, :room])

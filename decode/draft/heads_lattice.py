@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -59,6 +58,3 @@ class HeadsLatticeSession:
         logits, vocabulary = self.heads.logits(step), self.lattice.heads.vocabulary
         self.vocab_size = vocabulary.size if vocabulary else logits.shape[-1]
         return self.lattice.sausages(logits)
-
-    def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)

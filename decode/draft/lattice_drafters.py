@@ -16,6 +16,7 @@ from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.request_text import last_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.dump_block import DumpBlock
@@ -48,9 +49,6 @@ class LatticeDrafterSession:
     def propose(self, step: DraftStep) -> Proposed:
         return self.drafter.draft(self.lattices, step)
 
-    def select(self, rows: Sequence[int]) -> None:
-        self.lattices.select(rows)
-
 
 class PathDrafter(LatticeDrafter, Rescoring):
     """Drafts the p best paths of the rescored lattice, merged by prefix; without models, those of the heads alone."""
@@ -60,7 +58,7 @@ class PathDrafter(LatticeDrafter, Rescoring):
         self.lattice, self.rescorer, self.paths = lattice, rescorer or Rescorer(), paths
 
     def draft(self, lattices: LatticeSession, step: DraftStep) -> Proposed:
-        histories = step.contexts(self.rescorer.context)
+        histories = last_tokens(step.texts, self.rescorer.context)
         return self.rescorer.paths(lattices.sausages(step), histories, step.nodes or self.paths)
 
 
@@ -73,7 +71,7 @@ class PushedTreeDrafter(LatticeDrafter, Rescoring):
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
 
     def draft(self, lattices: LatticeSession, step: DraftStep) -> Proposed:
-        lattice = self.rescorer.normalise(lattices.sausages(step), step.contexts(self.rescorer.context))
+        lattice = self.rescorer.normalise(lattices.sausages(step), last_tokens(step.texts, self.rescorer.context))
         return lattice.trees(step.nodes or self.nodes)
 
 

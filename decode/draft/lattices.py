@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -17,9 +16,6 @@ class LatticeSession(Protocol):
 
     def sausages(self, step: DraftStep) -> Sausage:
         """The lattices [B, T, K] after the step's root tokens."""
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Keeps only these requests."""
 
 
 class Lattices(Protocol):

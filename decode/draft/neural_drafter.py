@@ -16,6 +16,7 @@ from rescore.decode.draft.rescorer import alpha_of_slots, checked_alpha
 from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.checked import whole
@@ -111,7 +112,7 @@ class NeuralRescorer:
         return Reader(self.model, prompts, ahead=slots - 1, copies=self.paths, vocab_size=self.vocab_size)
 
     @torch.inference_mode()
-    def trees(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Trees:
+    def trees(self, reader: Reader, sausages: Sausage, histories: Sequence[RequestText]) -> Trees:
         """All prefixes that the beam held at any slot of B lattices [B, T, K], at most p T nodes, slot by slot; logq is
         NaN. Held are the p best by cost, ties by the ranks of the candidates, first slot first.
 
@@ -157,11 +158,7 @@ class NeuralSession:
         self.rescorer, self.lattices, self.reader = rescorer, lattices, reader
 
     def propose(self, step: DraftStep) -> Proposed:
-        return self.rescorer.trees(self.reader, self.lattices.sausages(step), step.histories)
-
-    def select(self, rows: Sequence[int]) -> None:
-        self.lattices.select(rows)
-        self.reader.select(rows)
+        return self.rescorer.trees(self.reader, self.lattices.sausages(step), step.texts)
 
 
 def neural(

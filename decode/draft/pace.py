@@ -7,7 +7,7 @@ plain pass, drafting rests until searches have taken at most 1% of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -374,9 +374,11 @@ class WidthSession:
         most = self._last if self._fixed and self._untried else 2 * self._last + 1
         return int(self.sizes[self.sizes <= max(most, FIRST_STEP_NODES)][-1])
 
-    def begin(self, last: Iterable[LastPass] = (), tail: int | None = None) -> None:
-        """Starts a step and ends the timing of the last pass, whose results are `last`. tail: of the step."""
-        last = list(last)
+    def begin(self, requests: int, last: Sequence[LastPass] = (), tail: int | None = None) -> None:
+        """Starts a step of so many requests and ends the timing of the last pass. last, tail: of the step."""
+        before, self.requests = _rows(self._fixed, self.requests), requests
+        if self._fixed and self._known and (rows := _rows(self._fixed, requests)) != before:
+            self.pace.move(*self._known(rows))
         self.pace.begin(one_pass=all(one.usual for one in last))
         self._tail = tail
         if drafted := [one for one in last if one.tree.size]:
@@ -419,9 +421,3 @@ class WidthSession:
         """Tokens that a pass over trees of so many nodes reads in all rows."""
         nodes = self._fixed.nodes(nodes) if self._fixed else nodes + (self._tail or 0)
         return _rows(self._fixed, self.requests) * (1 + nodes)
-
-    def select(self, rows: Sequence[int]) -> None:
-        before, self.requests = _rows(self._fixed, self.requests), len(rows)
-        reading = _rows(self._fixed, self.requests)
-        if self._fixed and self._known and reading != before:
-            self.pace.move(*self._known(reading))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +20,10 @@ from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import DEFAULT, Calibration, propose_trees
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.models.request_text import RequestText, last_tokens
 from rescore.lattice.checked import numbers, real, whole
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.structure import Acceptor, State
+from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, text_ids, token_ids
 from rescore.lm.model.ngram import NGram
 
@@ -158,46 +159,36 @@ class Rescorer:
         tokens, cost, count = found if sausage.is_batch else (column[0] for column in found)
         return Drafts(tokens=tokens, cost=cost, count=count)
 
-    def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
-        """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
-        counts = self.calibration.counts()
-        counts.extend(text_ids(prompt, "prompt", self.vocab_size), prompt=True)
-        return counts
+    def text(self, prompt: ArrayLike = ()) -> RequestText:
+        """Returns a running text that begins with a prompt, for `trees`; append to it as it grows."""
+        text = RequestText(text_ids(prompt, "prompt", self.vocab_size))
+        text.counts = self.calibration.counts()
+        text.counts.extend(text.tokens, prompt=True)
+        return text
 
     def trees(
         self,
         sausage: Sausage,
-        history: ArrayLike,
+        history: ArrayLike | Sequence[RequestText],
         n: int = 64,
         *,
-        texts: Sequence[_core.ContextModel] | None = None,
-        memories: Sequence[TextMemory | None] = (),
-        expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         acceptor: Acceptor | None = None,
-        structures: Sequence[State | None] = (),
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
-        history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
-        texts     where q reads the running text: that of each lattice (`text`), which the caller extends; with them the
-                  last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
-        memories  of each lattice, in place of the rescorer's own (None), or none
-        expected  automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
+        history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch, whose
+                  tokens are counted anew as prompts where q reads them; or the running text of each lattice (`text`),
+                  with what bounds it, what it is expected to be, and its memory in place of the rescorer's own
         depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
-        structures  the same of states of structures that bound each text (None: free), or none
         """
         sausage, model = _arrays("trees", sausage), self.tree_model()
         batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-        rows, depth = self._rows(history, len(batch.ids)), depth if depth is None else whole(depth, "depth")
+        depth = depth if depth is None else whole(depth, "depth")
+        rows, texts = self._read(history, len(batch.ids))
         if model is None:  # of as many ids as there are
             model = _uniform(1 << int(max(batch.ids.max(initial=0), rows.max(initial=0))).bit_length())
-        if texts is None and self.reads_text:
-            begins = np.logical_and.accumulate(rows == -1, axis=1).sum(axis=1)  # padding is in front
-            texts = [self.text(row[at:]) for row, at in zip(rows, begins)]
-        if len(texts := texts or ()) != (count := len(rows) if self.reads_text else 0):
-            raise ValueError(f"texts: expected those of the {count} lattices whose q reads them, got {len(texts)}")
         if batch.slots not in self._weights:
             self._weights[batch.slots] = self.calibration.weights(batch.slots)
         return propose_trees(
@@ -209,12 +200,30 @@ class Rescorer:
             depth=depth,
             open=self.calibration.open,
             texts=texts,
-            memories=[memory or self.memory for memory in memories or [None] * len(rows)],
-            expected=expected,
-            structures=[acceptor.start(model.vocab_size, ())] * len(rows) if acceptor else structures,
+            memory=self.memory,
+            structures=[acceptor.start(model.vocab_size, ())] * len(rows) if acceptor else [t.state for t in texts],
             least=self.least,
             threads=self.threads,
         )
+
+    def _read(
+        self, history: ArrayLike | Sequence[RequestText], lattices: int
+    ) -> tuple[NDArray[np.int32], Sequence[RequestText]]:
+        """Histories [B, m], and texts that have read all of them."""
+        texts = _texts(history)
+        if not texts:
+            rows = self._rows(cast("ArrayLike", history), lattices)
+            if self.reads_text:
+                begins = np.logical_and.accumulate(rows == -1, axis=1).sum(axis=1)  # padding is in front
+                texts = [self.text(row[at:]) for row, at in zip(rows, begins)]
+            return rows, texts
+        if len(texts) != lattices or any((text.counts is not None) != self.reads_text for text in texts):
+            wanted = "with" if self.reads_text else "without"
+            raise ValueError(f"history: expected the texts of {lattices} lattices {wanted} counts, got {len(texts)}")
+        for text in texts:
+            text.read()
+        longest = max((text.memory.context for text in texts if text.memory), default=0)
+        return last_tokens(texts, max(self.context, longest)), texts
 
     def tree(
         self,
@@ -289,6 +298,11 @@ class Rescorer:
         if slots not in self._alpha_of_slots:
             self._alpha_of_slots[slots] = alpha_of_slots(self.alpha, slots)
         return self._alpha_of_slots[slots]
+
+
+def _texts(history: ArrayLike | Sequence[RequestText]) -> list[RequestText]:
+    given = isinstance(history, Sequence) and len(history) > 0 and isinstance(history[0], RequestText)
+    return list(cast("Sequence[RequestText]", history)) if given else []
 
 
 def _core_of(acceptor: Acceptor | None) -> _core.Acceptor | None:

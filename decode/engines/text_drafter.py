@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.calibration import HEADLESS, Calibration, propose_trees
 from rescore.decode.draft.pace import ACCELERATOR_PRIOR, LEAST_GAIN, PRIOR, Pace, PassTimes
+from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import NODES
-from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
-from rescore.decode.models.draft_step import last_tokens
+from rescore.decode.engines.text_store import NOTHING, KnownText, TextStore
+from rescore.decode.models.request_text import last_tokens
 from rescore.lattice.checked import whole
-from rescore.lattice.structure import State, Structure
+from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree, Trees, text_ids
 from rescore.lm.model.formats import load
 from rescore.lm.model.ngram import NGram
@@ -124,7 +125,7 @@ class TextDrafter:
         if memory is not None:
             memory.check(self._most)
         self.model, self.memory, self.threads = model, memory, threads
-        self._prompts = Prompts(calibration.counts)
+        self._counts = SharedCounts(calibration.counts)
         self._store = TextStore(self._remember, most=texts, tokens=tokens)
         self._cost = cost
         self._pace = Pace(PassTimes(ACCELERATOR_PRIOR if accelerator else PRIOR)) if cost is None else None
@@ -157,7 +158,7 @@ class TextDrafter:
         """Returns for each request the tree of its n most probable continuations; `depth` limits their length."""
         texts = self._read(rows)
         try:
-            trees = self._search(texts, rows, n, depth, LEAST)
+            trees = self._search(texts, n, depth, LEAST)
             return [trees[row] for row in range(len(rows))]
         finally:
             self._put(texts)
@@ -181,7 +182,7 @@ class TextDrafter:
             if self._pace:
                 with self._lock:
                     self._learn(self._pace, texts)
-            drafts = self._chains(texts, rows, room, began)
+            drafts = self._chains(texts, room, began)
             for text, draft in zip(texts, drafts):
                 text.drafted = draft
             if self._pace:
@@ -191,14 +192,12 @@ class TextDrafter:
         finally:
             self._put(texts)
 
-    def _chains(
-        self, texts: list[KnownText], rows: Sequence[DraftRow], room: list[int], began: float
-    ) -> list[TokenTree]:
+    def _chains(self, texts: list[KnownText], room: list[int], began: float) -> list[TokenTree]:
         most = min(max(room, default=0), NODES)
         if most < 1:
             return [NOTHING for _ in texts]
         least = self._pace.least(len(texts), most) if self._pace else max(self._cost or 0.0, LEAST_GAIN)
-        trees = self._search(texts, rows, NODES, most, least)
+        trees = self._search(texts, NODES, most, least)
         chains = [trees[row].best_chain(least, most=most) for row, most in enumerate(room)]
         if not self._pace:
             return chains
@@ -214,7 +213,7 @@ class TextDrafter:
         )
         pace.begin(one_pass)
         if drafted := [text for text in texts if id(text) in before and text.drafted.size]:
-            accepted = [text.drafted.accepted(text.tail(text.size - before[id(text)])) for text in drafted]
+            accepted = [text.drafted.accepted(text.tokens[before[id(text)] :]) for text in drafted]
             pace.rates.note([text.drafted for text in drafted], [range(many) for many in accepted])
 
     def _read(self, rows: Sequence[DraftRow]) -> list[KnownText]:
@@ -248,42 +247,41 @@ class TextDrafter:
         text_ids(new, f"request {number}", self._most, "were they made with another tokenizer?")
         if len(new) and new.max() >= self.vocab_size:
             self.model = self.model.widened(self._most)
-        if not text.size:
-            text.begin(new, min(row.prompt or len(new), len(new) - 1), self._prompts)
-            return
-        for draft, (ids, p) in row.rejected:
-            text.counts.foresee(draft, ids, p)
-        text.extend(new)
+        begins = not text.size
+        text.append(new)
+        if begins:
+            text.prompt = min(row.prompt or len(new), len(new) - 1)
+            self._counts.begin([text])
+        elif text.counts is not None:
+            for draft, (ids, p) in row.rejected:
+                text.counts.foresee(draft, ids, p)
+        text.predict(row.prediction, row.prompt)
+        self._bound(text, row)
+        text.read()
 
-    def _search(
-        self, texts: list[KnownText], rows: Sequence[DraftRow], n: int, depth: int | None, least: float
-    ) -> Trees:
+    def _search(self, texts: list[KnownText], n: int, depth: int | None, least: float) -> Trees:
         context = max(1, self.model.order - 1, *(text.memory.context if text.memory else 0 for text in texts))
         return propose_trees(
             self.model,
-            last_tokens([text.tokens for text in texts], context),
+            last_tokens(texts, context),
             n=n,
             depth=depth,
-            texts=[text.counts for text in texts],
-            memories=[text.memory for text in texts],
-            expected=[text.edits(row.prediction, row.prompt) for text, row in zip(texts, rows)],
-            structures=[self._state(text, row) for text, row in zip(texts, rows)],
+            texts=texts,
+            structures=[text.state for text in texts],
             least=least,
             threads=self.threads,
         )
 
-    def _state(self, text: KnownText, row: DraftRow) -> State | None:
-        if row.structure is None:
-            return None
-        if self.vocab_size >= VOCAB_SIZE:
+    def _bound(self, text: KnownText, row: DraftRow) -> None:
+        if row.structure is not None and self.vocab_size >= VOCAB_SIZE:
             raise ValueError("structure: expected the target's vocabulary size, got none; give TextDrafter vocab_size")
         ends = () if self._end_of_text is None else (self._end_of_text,)
-        return text.state(row.structure, row.prompt, self.vocab_size, ends)
+        text.bound(row.structure, row.prompt, self.vocab_size, ends)
 
     def _put(self, texts: list[KnownText]) -> None:
         """Returns texts to the store; those that have ended go to the memory instead."""
         end = self._end_of_text
-        ended = [text for text in texts if end is not None and text.size and text.tail(1)[0] == end]
+        ended = [text for text in texts if end is not None and text.size and text.tokens[-1] == end]
         for text in ended:
             self._remember(text)
         self._store.put([text for text in texts if text not in ended])

@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore import _core
-from rescore.decode.draft.prediction import ExpectedText
-from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import read_copies
-from rescore.lattice.structure import State, Structure
+from rescore.decode.draft.prediction import edit_model
+from rescore.decode.draft.shared_counts import read_copies
+from rescore.decode.models.request_text import RequestText
+from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree
 
 NOTHING = TokenTree.from_parents([], [])
@@ -23,110 +21,44 @@ AHEAD = 80  # growth in tokens up to which the index is used; beyond it, every t
 IDLE = 256  # a text unused for this many calls is dropped: its request has ended or is waiting
 
 
-class Behind:
-    """Counts behind a prompt."""
-
-    def __init__(self, counts: _core.ContextModel):
-        self.counts = counts
-
-
-class Prompts:
-    """The prompts of running requests. Those of one prompt share their counts, in which it counts once. Thread-safe."""
-
-    def __init__(self, counts: Callable[[], _core.ContextModel]):
-        self._counts = counts
-        self._lock = threading.Lock()
-        self._behind: WeakValueDictionary[bytes, Behind] = WeakValueDictionary()
-
-    def behind(self, prompt: NDArray[np.int32]) -> tuple[Behind, _core.ContextModel]:
-        """What is kept while any request of the prompt [m] runs, and the counts of one more."""
-        key = prompt.tobytes()
-        with self._lock:
-            if behind := self._behind.get(key):
-                return behind, behind.counts.sibling()
-            counts = self._counts()
-            counts.extend(prompt, prompt=True)
-            behind = self._behind[key] = Behind(counts.sibling())
-            return behind, counts
-
-
-class KnownText:
-    """The tokens of a request, their n-gram counts, and the last draft.
+class KnownText(RequestText):
+    """The text of a request that an engine runs.
 
     key      the engine's id of the request; None if the request is matched by its tokens
-    counts   what followed its contexts, shared with the other requests of its prompt, once it has begun
-    memory   where the text goes when it ends
-    prompt   number of prompt tokens
     seen     number of the last call that used this text
     drafted  the draft proposed after the last token
     """
 
     def __init__(self, key: Hashable = None):
-        self.key = key
-        self.counts: _core.ContextModel
-        self.memory: TextMemory | None = None
-        self.size = self.prompt = self.seen = 0
-        self.drafted = NOTHING
-        self._buffer = np.empty(256, np.int32)
+        super().__init__(np.empty(0, np.int32), room=256)
+        self.key, self.seen, self.drafted = key, 0, NOTHING
+        self._prediction: NDArray[np.int32] | None = None
         self._structure: Structure | None = None
-        self._state: State | None = None
         self._stepped = 0  # tokens that the state has seen
-        self._expected: ExpectedText | None = None
-
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        """All tokens, int32 [size]; a view, valid until the text grows."""
-        return self._buffer[: self.size]
-
-    def tail(self, most: int) -> NDArray[np.int32]:
-        """The last `most` tokens, or all if there are fewer."""
-        return self._buffer[max(0, self.size - most) : self.size]
 
     def begins(self, tokens: NDArray[np.int32]) -> bool:
         """Whether `tokens` begin with this text."""
         return len(tokens) >= self.size and np.array_equal(self.tokens, tokens[: self.size])
 
-    def begin(self, tokens: NDArray[np.int32], prompt: int, prompts: Prompts) -> None:
-        """Reads the first tokens [m], of which the first ones are the prompt."""
-        self._behind, self.counts = prompts.behind(tokens[:prompt])
-        self._append(tokens[:prompt])
-        self.prompt = prompt
-        self.extend(tokens[prompt:])
+    def predict(self, prediction: NDArray[np.int32] | None, start: int) -> None:
+        """Expects a predicted text after the tokens from `start` on."""
+        if prediction is not self._prediction:
+            self._prediction = prediction
+            self.expect(None if prediction is None else edit_model(prediction), start)
 
-    def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Appends tokens [m]."""
-        self.counts.extend(tokens)
-        self._append(tokens)
-
-    def _append(self, tokens: NDArray[np.int32]) -> None:
-        end = self.size + len(tokens)
-        if end > len(self._buffer):
-            longer = np.empty(2 * end, np.int32)
-            longer[: self.size] = self.tokens
-            self._buffer = longer
-        self._buffer[self.size : end] = tokens
-        self.size = end
-
-    def edits(self, prediction: NDArray[np.int32] | None, start: int) -> _core.EditModel | None:
-        """The automaton of edits of a predicted text after the tokens from `start` on."""
-        if prediction is None:
-            self._expected = None
-            return None
-        if self._expected is None or self._expected.prediction is not prediction:
-            self._expected = ExpectedText(prediction, start)
-        return self._expected.after(self.tokens)
-
-    def state(self, structure: Structure, start: int, vocab_size: int, ends: Collection[int]) -> State | None:
-        """The state after the tokens from `start` on; None if the structure does not allow them."""
+    def bound(self, structure: Structure | None, start: int, vocab_size: int, ends: Collection[int]) -> None:
+        """Bounds the text from the token `start` on; it is free if the structure does not allow it."""
         if structure != self._structure:
-            self._structure, self._state, self._stepped = structure, structure.start(vocab_size, ends), start
-            read_copies(self.counts, self._state, self._buffer[:start])
-        try:
-            self._state = self._state and self._state.after(self._buffer[self._stepped : self.size].tolist())
-        except ValueError:
-            self._state = None
+            self._structure, self._stepped = structure, start
+            self.state = structure.start(vocab_size, ends) if structure else None
+            assert self.counts is not None
+            read_copies(self.counts, self.state, self.tokens[:start])
+        if self.state is not None:
+            try:
+                self.state = self.state.after(self.tokens[self._stepped :].tolist())
+            except ValueError:
+                self.state = None
         self._stepped = self.size
-        return self._state
 
 
 class TextStore:
@@ -237,4 +169,4 @@ class TextStore:
 
 
 def _place(text: KnownText) -> tuple[int, bytes]:
-    return text.size, text.tail(TAIL).tobytes()
+    return text.size, text.tokens[-TAIL:].tobytes()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, Heads, StatelessHeads, top_of_heads
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.checked import whole
@@ -134,10 +135,11 @@ def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor
     if isinstance(heads, StatelessHeads):
         ahead = heads.of_hidden(hidden, torch.from_numpy(text[first:]).to(hidden.device))
     else:
-        session, steps = heads.open(1), []
+        session, steps, read = heads.open(1), [], RequestText(text[:first])
         for end in range(first, len(text)):
             fresh = states[0 if end == first else end - 1 : end]
-            steps.append(session.logits(_step([text[: end + 1]], [fresh], [len(text) - end])))
+            read.append(text[len(read.tokens) : end + 1])
+            steps.append(session.logits(_step([read], [fresh], [len(text) - end])))
         ahead = torch.cat(steps)
     return Rows.of_logits(target.logits(hidden), k, ahead, heads.vocabulary)
 
@@ -163,7 +165,7 @@ def generated(
     states = target.read(Block.of_texts(firsts, [0] * len(firsts), target.device), cache)
     fresh = [row[: len(first)] for row, first in zip(states, firsts)]
     along = [_along_prompt(target, prompt, states, options) for prompt, states in zip(batch, fresh)]
-    texts = [first.astype(np.int32) for first in firsts]
+    texts = [RequestText(first, number=index, room=most) for index, first in enumerate(firsts)]
     steps: list[list[Rows]] = [[] for _ in batch]
     alive, session = list(range(len(batch))), heads.open(len(batch))
     for i in range(most):
@@ -175,7 +177,7 @@ def generated(
             else sampling.draw(certain, seeds[alive, i])
         )
         for index, token in zip(alive, chosen.tolist()):
-            texts[index] = np.append(texts[index], np.int32(token))
+            texts[index].append([token])
         ahead = session.logits(
             _step([texts[index] for index in alive], [fresh[index] for index in alive], [most - i] * len(alive))
         )
@@ -183,32 +185,25 @@ def generated(
         for row, index in enumerate(alive):
             steps[index].append(Rows(ids=rows.ids[row], logp=rows.logp[row], entropy=rows.entropy[row]))
         advance((i + 1) / most)
-        going = [row for row, index in enumerate(alive) if texts[index][-1] != options.end_of_text]
-        if not going or i + 1 == most:
+        alive = [index for index in alive if texts[index].tokens[-1] != options.end_of_text]
+        if not alive or i + 1 == most:
             break
-        if len(going) < len(alive):
-            alive = [alive[row] for row in going]
-            session.select(going)
         # Rows that have ended read their last token again.
-        fresh = list(
-            target.read(
-                Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache
-            )
-        )
+        roots, held = [text.tokens[-1:] for text in texts], [text.size - 1 for text in texts]
+        fresh = list(target.read(Block.of_texts(roots, held, target.device), cache))
     advance(1.0)
-    for prompt, text, first, parts, drawn, prompt_rows in zip(batch, texts, firsts, steps, seeds, along):
-        tokens = text[len(first) :]
+    for prompt, text, parts, drawn, prompt_rows in zip(batch, texts, steps, seeds, along):
         yield Continuation(
             prompt=prompt,
-            tokens=tokens,
+            tokens=text.answer,
             rows=Rows.joined(parts, np.stack),
-            seeds=None if sampling is None else drawn[: len(tokens)],
+            seeds=None if sampling is None else drawn[: len(text.answer)],
             prompt_rows=prompt_rows,
         )
 
 
-def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> DraftStep:
-    return DraftStep(histories=histories, states=lambda: fresh, room=room, random=())
+def _step(texts: list[RequestText], fresh: list[Tensor], room: list[int]) -> DraftStep:
+    return DraftStep(texts=texts, states=lambda: fresh, room=room)
 
 
 def cut(reference: NDArray[np.int32], end: int) -> NDArray[np.int32]:

@@ -267,15 +267,10 @@ class _Call:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
-            histories=[one.history for one in active],
+            texts=[one.text for one in active],
             states=read.fresh,
             room=[min(one.ahead, self.cache.room or one.ahead) for one in active],
-            random=[one.random for one in active],
             last=read.last,
-            structures=[one.state for one in active] if any(one.state for one in active) else (),
-            expected=[one.prediction for one in active] if any(one.prediction is not None for one in active) else (),
-            memories=[one.memory for one in active] if any(one.memory is not None for one in active) else (),
-            groups=[one.group for one in active],
             tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
         )
@@ -368,7 +363,7 @@ class _Call:
                     chosen=None if chosen is None else chosen[row],
                     shaping=one.shaping,
                     seeds=one.seeds[len(one.tokens) :],
-                    random=one.random,
+                    random=one.text.random,
                     permits=one.permits,
                 )
             )
@@ -398,16 +393,13 @@ class _Call:
         if going:
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])
-            if self.session is not None:
-                self.session.select(going)
         return [active[row] for row in going], read.of(going)
 
     def _remember(self, one: ActiveRequest) -> None:
-        start = len(one.history) - len(one.tokens)
-        if one.memory is not None:
-            one.memory.remember(one.history, start)
+        if one.text.memory is not None:
+            one.text.memory.remember(one.history, one.text.prompt)
         elif isinstance(self.session, HearsEndedTexts):
-            self.session.ended(one.history, start)
+            self.session.ended(one.history, one.text.prompt)
 
     def _note_times(
         self, active: list[ActiveRequest], drafts: Sequence[Draft], drafting: float, verifying: float, usual: bool

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.draft.prediction import count_copied
+from rescore.decode.draft.prediction import count_copied, edit_model
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.structure import Continued, State, Structure
+from rescore.lattice.structure import Continued, Structure
 from rescore.lattice.tree import text_ids
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Generation:
 
 
 class ActiveRequest:
-    """An active request. `history` is the text of the target's decoder, `tokens` the generated part.
+    """An active request, and the text of the target's decoder.
 
     request: with the options' settings where it has none; first: the prompt as the decoder reads it; shaping, stopping:
     the options', to which the request's own are added. switch: the target's (`Switching`).
@@ -203,7 +204,6 @@ class ActiveRequest:
     ):
         assert request.max_tokens is not None
         self.index, self.max_tokens = index, request.max_tokens
-        self.memory, self.group = request.memory, request.group
         self.switch = target.switch if isinstance(target, Switching) else None
         context = target.longest if isinstance(target, Switching) and self.switch is not None else target.context
         if context is not None and len(first) + self.max_tokens > context:
@@ -211,10 +211,11 @@ class ActiveRequest:
                 f"request {index}: {len(first)} tokens and max_tokens {self.max_tokens}: expected at most {context} "
                 "together, the model's context; shorten one of them"
             )
-        self.seeds, self.random = self._numbers(request, shaping.sampling)
+        self.seeds, random = self._numbers(request, shaping.sampling)
+        self.text = RequestText(first, number=index, room=self.max_tokens, random=random)
+        self.text.memory, self.text.group = request.memory, request.group
         self.shaping = shaping.with_processors(request.processors)
         self.stopping = stopping.with_criterion(request.criterion)
-        self.state: State | None = None  # of the structure, after the history
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
         self.permits: Callable[[Sequence[int], int], bool] | None = None  # as in `ScoredDraft`
         self._begun = isinstance(request.structure, Continued) and len(request.structure.tokens) > 0
@@ -223,20 +224,18 @@ class ActiveRequest:
                 raise ValueError(
                     f"request {index}: structure: expected stop tokens, with which the text can end, got none"
                 )
-            self.state = request.structure.start(target.vocab_size, self.stopping.tokens)
+            self.text.state = request.structure.start(target.vocab_size, self.stopping.tokens)
             if shaping.sampling is None and not self.shaping.reads_text:
                 self.permits = self._permits
             self.shaping = replace(self.shaping, processors=(partial(self._bounded, self.shaping.processors),))
         self.prediction: NDArray[np.int32] | None = None
         if request.prediction is not None:
             self.prediction = text_ids(request.prediction, f"request {index}: prediction", target.vocab_size)
-        if self.memory is not None:
-            self.memory.check(target.vocab_size)
+            self.text.expect(edit_model(self.prediction), len(first))
+        if request.memory is not None:
+            request.memory.check(target.vocab_size)
         self.finish: Finish | None = None
         self.statistics = Statistics()
-        self._text = np.empty(len(first) + self.max_tokens, np.int32)
-        self._text[: len(first)] = first
-        self._start = self._length = len(first)
 
     def _numbers(self, request: Request, sampling: Sampling | None) -> tuple[NDArray[np.uint64], np.random.Generator]:
         """The random number of every position, none for greedy decoding, and a generator of more."""
@@ -257,36 +256,35 @@ class ActiveRequest:
 
     @property
     def history(self) -> NDArray[np.int32]:
-        """int32 [n], a read-only view, since drafters, processors and criteria may be foreign code."""
-        view = self._text[: self._length]
-        view.flags.writeable = False
-        return view
+        """The whole text, int32 [n]."""
+        return self.text.tokens
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        return self._text[self._start : self._length]
+        """The generated ones, int32 [m]."""
+        return self.text.answer
 
     @property
     def room(self) -> int:
         """Tokens that may still be generated."""
-        return self.max_tokens - (self._length - self._start)
+        return self.max_tokens - (self.text.size - self.text.prompt)
 
     @property
     def ahead(self) -> int:
         """Tokens that the next pass may add: it goes at most one past the switch."""
-        if self.switch is None or self._length > self.switch:
+        if self.switch is None or self.text.size > self.switch:
             return self.room
-        return min(self.room, self.switch + 1 - self._length)
+        return min(self.room, self.switch + 1 - self.text.size)
 
     @property
     def switches(self) -> bool:
         """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
-        return self.switch is not None and self._length == self.switch + 1 > self._start
+        return self.switch is not None and self.text.size == self.switch + 1 > self.text.prompt
 
     def _permits(self, drafted: Sequence[int], token: int) -> bool:
-        assert self.state is not None
+        assert self.text.state is not None
         try:
-            state = self.state.after(drafted)
+            state = self.text.state.after(drafted)
         except ValueError:  # not a text of the structure: nothing is left out
             return True
         return state.ended or state.allows(token)
@@ -321,9 +319,9 @@ class ActiveRequest:
         """The tokens that the structure does not allow, bool [V]; none after a text that is not its own."""
         import torch
 
-        assert self.state is not None
+        assert self.text.state is not None
         try:
-            state = self.state.after(ids[0, self._length :].tolist())
+            state = self.text.state.after(ids[0, self.text.size :].tolist())
         except ValueError:
             return torch.zeros_like(scores[0], dtype=torch.bool)
         if state.ended:
@@ -345,10 +343,9 @@ class ActiveRequest:
                     f"ended at token {len(self.tokens)}, where {blocking} leaves no token that its structure allows"
                 )
                 warnings.warn(f"request {self.index}: {message}; leave that out", stacklevel=2)
-            elif self.state:
-                self.state = self.state.step(token)
-            self._text[self._length] = token
-            self._length += 1
+            elif self.text.state:
+                self.text.state = self.text.state.step(token)
+            self.text.append([token])
             self.finish = self._ended(token)
             if self.finish:
                 if self.prediction is not None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.models.request_text import RequestText
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.structure import State
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
@@ -53,58 +53,44 @@ class LastPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DraftStep:
-    """The state before a pass, of B of the session's requests.
+    """The state before a pass, of B requests of the call: from one step to the next, requests only leave. In a replay,
+    a step may be of some of those that remain.
 
-    histories    the whole text that the target has read and decoded, int32 [n] each, root token last
+    texts        what the target has read and decoded, root token last
     room         the most draft tokens that can still be used
-    rows         which of the session's requests the step is of; None: all of them, in order
     nodes        how many nodes, or paths, to draft; None: as many as the drafter does by itself
-    random       each request's random generator, for drawn drafts
     states       returns for each request the target's hidden states [m, width] of the m tokens read since the previous
                  step (in the first step, of the prompt, without the part that was cached); None in a replay
     last         each request's result of the last pass; empty if not kept
-    structures   states of the structures that bound each text (None: free); none where no text is bound
-    expected     what each request's text is expected to be (`Request.prediction`; None: nothing); none where no text is
-    memories     earlier texts of whoever asked (`Request.memory`; None: the drafter's own); none where nobody has any
-    groups       the requests that draft from each other's texts (`Request.group`), or none
     tail         tokens that a pass reads again in every row, until a whole draft is accepted or nothing is drafted
                  (models with recurrent state); None: none ever
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
     """
 
-    histories: Sequence[NDArray[np.int32]]
+    texts: Sequence[RequestText]
     room: Sequence[int]
-    rows: Sequence[int] | None = None
     nodes: int | None = None
-    random: Sequence[np.random.Generator] = ()
     states: Callable[[], Sequence[Tensor]] | None = None
     last: Sequence[LastPass] = ()
-    structures: Sequence[State | None] = ()
-    expected: Sequence[NDArray[np.int32] | None] = ()
-    memories: Sequence[Any] = ()  # each a TextMemory or None
-    groups: Sequence[Hashable] = ()
     tail: int | None = None
     predictions: Callable[[int], list[Read]] | None = None
 
     __repr__ = short_repr
 
     @property
-    def requests(self) -> Sequence[int]:
-        """The places of the step's requests in the session."""
-        return range(len(self.histories)) if self.rows is None else self.rows
-
-    def contexts(self, length: int) -> NDArray[np.int32]:
-        """The last tokens of each history, as `last_tokens`."""
-        return last_tokens(self.histories, length)
+    def histories(self) -> list[NDArray[np.int32]]:
+        """The tokens of each text, int32 [n]."""
+        return [text.tokens for text in self.texts]
 
 
-def last_tokens(histories: Sequence[NDArray[np.int32]], length: int) -> NDArray[np.int32]:
-    """The last tokens of each history [n], int32 [B, max(1, length)], padding -1 in front."""
-    rows = np.full((len(histories), max(1, length)), -1, np.int32)
-    for row, history in zip(rows, histories):
-        tail = history[-rows.shape[1] :]
-        row[len(row) - len(tail) :] = tail
-    return rows
+def places_of(texts: Sequence[RequestText], numbers: Sequence[int]) -> list[int] | None:
+    """The places of texts among a session's requests, of these numbers; None if all are there, in order."""
+    wanted = [text.number for text in texts]
+    if wanted == numbers:
+        return None
+    if not set(wanted) <= set(numbers):
+        raise ValueError(f"texts: expected those of requests {numbers}, got {wanted}")
+    return [numbers.index(number) for number in wanted]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,9 +108,6 @@ class HeadsSession(Protocol):
         """Logits [B, T, D]: slot t predicts the token t + 1 positions after the root token, t from 0; D as in the
         heads' `vocabulary`.
         """
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Keeps only these requests."""
 
 
 class Heads(Protocol):
@@ -167,11 +150,8 @@ class StatelessHeads(ABC):
         import torch
 
         hidden = torch.stack([states[-1] for states in step.states()])
-        certain = torch.tensor([int(history[-1]) for history in step.histories], device=hidden.device)
+        certain = torch.tensor([int(text.tokens[-1]) for text in step.texts], device=hidden.device)
         return self.of_hidden(hidden, certain)
-
-    def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- no state
-        pass
 
 
 class NoHeads(StatelessHeads):

@@ -6,7 +6,7 @@ Self-speculative decoding as in Draft & Verify (Zhang et al. 2023, arXiv 2309.08
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,17 @@ class DraftModelSlots:
         """[B, T, V]; text that was already read is not read again."""
         heads = self.heads
         if self.reader is None:
-            self.reader = Reader(heads.model, step.histories, ahead=heads.slots - 1, vocab_size=heads.vocab_size)
-        slots = [self.reader.sync(step.histories)]
+            self.reader = Reader(
+                heads.model,
+                step.histories,
+                numbers=[text.number for text in step.texts],
+                ahead=heads.slots - 1,
+                vocab_size=heads.vocab_size,
+            )
+        slots = [self.reader.sync(step.texts)]
         while len(slots) < heads.slots:
             slots.append(self.reader.extend(slots[-1].argmax(dim=-1)))
         return torch.stack(slots, dim=1)
-
-    def select(self, rows: Sequence[int]) -> None:
-        if self.reader is not None:
-            self.reader.select(rows)
 
 
 def early_layers(

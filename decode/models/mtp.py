@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget, check_kinds
 from rescore.decode.models.checkpoint import stores_mtp
-from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, places_of
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 
@@ -86,6 +86,7 @@ class MtpSession:
     def __init__(self, heads: MtpHeads, requests: int):
         self._heads = heads
         self._cache = SlotCache(requests, _FIRST_SLOTS)
+        self._numbers = list(range(requests))  # of the requests in the cache
         self._read = [0] * requests
         self._kept: list[Tensor] = []
 
@@ -93,6 +94,8 @@ class MtpSession:
     def logits(self, step: DraftStep) -> Tensor:
         """Logits [B, T, V]; ValueError unless the step's hidden states continue those of the previous step."""
         assert step.states is not None, "a step of decoding has hidden states"
+        if (places := places_of(step.texts, self._numbers)) is not None:
+            self._select(places)
         fresh = list(step.states())
         self._check(step, fresh)
         known = [torch.cat((old, new)) for old, new in zip(self._kept, fresh)] if self._kept else fresh
@@ -106,8 +109,9 @@ class MtpSession:
         self._kept = [states[max(0, len(states) - self._heads.slots + 1) :] for states in known]
         return logits
 
-    def select(self, rows: Sequence[int]) -> None:
+    def _select(self, rows: Sequence[int]) -> None:
         self._cache.select(rows)
+        self._numbers = [self._numbers[row] for row in rows]
         self._read = [self._read[row] for row in rows]
         self._kept = [self._kept[row] for row in rows] if self._kept else []
 

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.models.draft_step import places_of
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Target
 from rescore.lattice.tree import text_ids
 
@@ -17,6 +19,8 @@ NOTHING = 0  # read where no known token is left; its drafts are verified like a
 
 class Reader:
     """A causal language model for R requests, with `copies` cache rows for each (the beams of a search).
+
+    numbers: of the requests; None: 0, 1, ..
 
     Tokens stay in the cache. `sync` reads on from the longest prefix that a history shares with it, so accepted draft
     tokens are not read again and rejected ones cost nothing.
@@ -36,6 +40,7 @@ class Reader:
         model: Target,
         prompts: Sequence[NDArray[np.integer]],
         *,
+        numbers: Sequence[int] | None = None,
         ahead: int,
         copies: int = 1,
         vocab_size: int | None = None,
@@ -53,8 +58,9 @@ class Reader:
         self._drafted = self._none()
         if any(len(ids) for ids in self._first):
             self._read([ids[self._origin(len(ids)) :] for ids in self._first], [0] * len(prompts))
-        self.select([request for request in range(len(prompts)) for _ in range(copies)])
-        self._first = self._first[::copies]
+        self._numbers = list(range(len(prompts)) if numbers is None else numbers)
+        self._select([request for request in range(len(prompts)) for _ in range(copies)])
+        self._first, self._numbers = self._first[::copies], self._numbers[::copies]
         self.copies = copies
 
     @property
@@ -63,19 +69,24 @@ class Reader:
         return len(self._first)
 
     @torch.inference_mode()
-    def sync(self, histories: Sequence[NDArray[np.integer]]) -> Tensor:
+    def sync(self, histories: Sequence[RequestText]) -> Tensor:
         """Logits [R * copies, V] of the token after each history, a request's copies next to each other.
 
-        histories: ids [n] of each request, n >= 1, beginning with the model's first tokens.
+        histories: at least a token each, beginning with the model's first ones; requests that have none are dropped.
         """
+        if (places := places_of(histories, self._numbers)) is not None:
+            self._select(places)
         texts = self._checked(histories)
         texts = [text[self._origin(len(text)) :] for text in texts]
         self._settle()
         return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))
 
     @torch.inference_mode()
-    def peek(self, request: int, history: NDArray[np.integer], drafted: Sequence[int]) -> Tensor:
+    def peek(self, number: int, history: NDArray[np.integer], drafted: Sequence[int]) -> Tensor:
         """Logits [V] after a history of one request and at most `ahead` tokens; other requests are unaffected."""
+        if number not in self._numbers:
+            raise ValueError(f"expected an active request, one of {self._numbers}, got {number}")
+        request = self._numbers.index(number)
         if len(drafted) > self.ahead:
             raise ValueError(
                 f"drafted: expected at most ahead = {self.ahead} tokens after a history, got {len(drafted)}"
@@ -107,8 +118,8 @@ class Reader:
         hidden = self.model.read(Block.chain(tokens[:, None], start, max(starts) + done + 1), self._cache)
         return self._fitted(self.model.logits(hidden[:, 0]))
 
-    def select(self, requests: Sequence[int]) -> None:
-        """Keeps only these requests, in this order; one may occur more than once."""
+    def _select(self, requests: Sequence[int]) -> None:
+        """Keeps only the requests of these rows, in this order; one may occur more than once."""
         with torch.inference_mode():
             self._settle()
             rows = [request * self.copies + copy for request in requests for copy in range(self.copies)]
@@ -116,6 +127,7 @@ class Reader:
                 self._cache.select(rows)
             self._held = [self._held[row] for row in rows]
             self._first = [self._first[request] for request in requests]
+            self._numbers = [self._numbers[request] for request in requests]
             self._drafted = self._none()
 
     def _none(self) -> Tensor:
@@ -160,10 +172,8 @@ class Reader:
             else logits[:, : self.vocab_size]
         )
 
-    def _checked(self, histories: Sequence[NDArray[np.integer]]) -> list[NDArray[np.int64]]:
-        if len(histories) != self.requests:
-            raise ValueError(f"histories: expected one for each of {self.requests} requests, got {len(histories)}")
-        texts = [self._known(history, f"histories[{i}]") for i, history in enumerate(histories)]
+    def _checked(self, histories: Sequence[RequestText]) -> list[NDArray[np.int64]]:
+        texts = [self._known(history.tokens, f"histories[{i}]") for i, history in enumerate(histories)]
         for i, (text, first) in enumerate(zip(texts, self._first)):
             if not len(text):
                 raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape [0]")

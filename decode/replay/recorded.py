@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.models.draft_step import DraftStep, Read
+from rescore.decode.models.request_text import RequestText
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
@@ -39,11 +40,8 @@ class RecordedLattices:
         self._first = block.offsets[:-1] - np.diff(block.prompt_offsets) - 1
 
     def sausages(self, step: DraftStep) -> Sausage:
-        lengths = np.fromiter(map(len, step.histories), np.int64, len(step.histories))
-        return self._block.sausages(self._first[np.asarray(step.requests, np.int64)] + lengths, self._top_k)
-
-    def select(self, rows: Sequence[int]) -> None:
-        self._first = self._first[np.asarray(rows, np.int64)]
+        sequences, lengths = np.array([(text.number, text.size) for text in step.texts], np.int64).T
+        return self._block.sausages(self._first[sequences] + lengths, self._top_k)
 
 
 class RecordedTexts:
@@ -54,27 +52,29 @@ class RecordedTexts:
         self._before = (
             np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
         )  # tokens of a text up to a row, minus the row
-        self.texts = [text_of(block, sequence) for sequence in range(block.sequences)]
+        self._whole = [text_of(block, sequence) for sequence in range(block.sequences)]
+        lengths = np.diff(block.prompt_offsets).tolist()
+        self.texts = [
+            RequestText(whole[:length], number=number, room=len(whole) - length)
+            for number, (whole, length) in enumerate(zip(self._whole, lengths))
+        ]
         self._read = [0] * block.sequences  # tokens of each that were in the last step, but its root token
 
     @property
     def prompts(self) -> list[NDArray[np.int64]]:
-        offsets = self._block.prompt_offsets
-        lengths = np.diff(offsets)
-        return [text[:length].astype(np.int64) for text, length in zip(self.texts, lengths)]
+        """As they are before the first step."""
+        return [text.tokens.astype(np.int64) for text in self.texts]
 
-    def step(
-        self, sequences: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.int64], nodes: int | None
-    ) -> DraftStep:
-        """The step before the rows' drafts are verified. places: of the sequences in the session."""
+    def step(self, sequences: NDArray[np.int64], rows: NDArray[np.int64], nodes: int | None) -> DraftStep:
+        """The step before the rows' drafts are verified."""
         which, ends = sequences.tolist(), (rows + self._before[sequences]).tolist()
         before = [self._read[s] for s in which]
         for s, end in zip(which, ends):
+            self.texts[s].append(self._whole[s][self.texts[s].size : end])
             self._read[s] = end - 1
         return DraftStep(
-            histories=[self.texts[s][:end] for s, end in zip(which, ends)],
+            texts=[self.texts[s] for s in which],
             room=[ROOM] * len(rows),
-            rows=places.tolist(),
             nodes=nodes,
             predictions=self._predictions(which, before, ends),
         )
@@ -84,7 +84,7 @@ class RecordedTexts:
     ) -> Callable[[int], list[Read]]:
         def predictions(k: int) -> list[Read]:
             return [
-                Read(self.texts[s][first : end - 1], *predicted(self._block, s, first + 1, end, k))
+                Read(self._whole[s][first : end - 1], *predicted(self._block, s, first + 1, end, k))
                 for s, first, end in zip(sequences, before, ends)
             ]
 

@@ -190,19 +190,15 @@ class DrafterReplay:
         session = drafter.open(texts.prompts, Shaping())
         active = np.arange(block.sequences)
         while True:
-            going = np.flatnonzero(due.going(active))
-            if len(going) < len(active):
-                active = active[going]
-                session.select(going.tolist())
+            active = active[due.going(active)]
             if not len(active):
                 return
             sizes = due.sizes(active)
             size = int(np.bincount(sizes).argmax())  # what most sequences need: the others wait for a larger batch
-            places = np.flatnonzero(sizes == size)
-            sequences = active[places]
+            sequences = active[sizes == size]
             rows = due.next[sequences]
             own = {name: n for name, n in self.budgets.items() if (n or 1) <= size}
-            step = texts.step(sequences, rows, places, None if None in own.values() else size)
+            step = texts.step(sequences, rows, None if None in own.values() else size)
             began = time.perf_counter()
             proposed = session.propose(step)
             seconds = time.perf_counter() - began
@@ -275,12 +271,12 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
     """The tree of n nodes, within the heads' slots, that a replay of the rescorer drafts at a row."""
     sausages, sequence = block.sausages([row], top_k), int(block.sequence_of[row])
     prompt, rows = parts_of(block, sequence)
-    text = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
-    read = []
-    if rescorer.reads_text:
-        read = [rescorer.text(text[: prompt.stop - prompt.start])]
-        read[0].extend(text[prompt.stop - prompt.start :])
-    return rescorer.trees(sausages, text[None], n, texts=read, depth=block.slots)[0]
+    tokens = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
+    if not rescorer.reads_text:
+        return rescorer.trees(sausages, tokens[None], n, depth=block.slots)[0]
+    text = rescorer.text(tokens[: prompt.stop - prompt.start])
+    text.append(tokens[prompt.stop - prompt.start :])
+    return rescorer.trees(sausages, [text], n, depth=block.slots)[0]
 
 
 def _no_drafts(rows: int, p: int, slots: int) -> Drafts:

@@ -11,6 +11,7 @@ from support.log_fsts import exact, log_model, log_sausage
 from support.oracle import models, padded, sausages
 from support.problems import VOCAB
 from support.refusals import refused, refuses
+from support.steps import texts_of
 
 from rescore import Calibration, Rescorer, Sausage
 from rescore.lattice.structure import Acceptor
@@ -132,7 +133,9 @@ def test_trees_under_a_calibrated_q(problem):
     _, lattices, histories, acceptor = rescored(problem)
     rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
-    wanted = rescorer.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
+    bound = acceptor.start(VOCAB, ())
+    texts = texts_of([history[history >= 0] for history in histories], state=[bound] * 2)
+    wanted = rescorer.trees(lattices, texts, 20)
     for name in Trees.__slots__:
         np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name))
 

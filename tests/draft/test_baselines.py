@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from support.drafts import strings
+from support.steps import texts_of
 from support.tiny_blockwise import predicted, text, trained
 from support.watched import Watched
 
@@ -116,21 +117,19 @@ def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(paths))[:n]
 
 
-def step(histories, reads, **more):
+def step(histories, numbers, reads, **more):
     """A step with these predictions, each cut to the k best that are asked for."""
 
     def predictions(k):
         return [Read(read.tokens, read.ids[:, :k], read.p[:, :k]) for read in reads]
 
-    return DraftStep(histories=histories, room=[99] * len(histories), predictions=predictions, **more)
+    return DraftStep(texts=texts_of(histories, numbers), room=[99] * len(histories), predictions=predictions, **more)
 
 
-def end_one(rng, session, places):
+def end_one(rng, places):
     """Ends a request now and then."""
     if len(places) > 1 and rng.random() < 0.1:
-        kept = sorted(rng.permutation(len(places))[: len(places) - 1].tolist())
-        session.select(kept)
-        places[:] = [places[row] for row in kept]
+        del places[int(rng.integers(len(places)))]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -153,10 +152,10 @@ def test_logit_spec_is_its_twin(seed):
             last.append(LastPass(tree=tree, accepted=accepted))
             row = ids[[0, *(1 + node for node in accepted)][-1]] if turn else ids[-1]
             best.append([token for token in row.tolist() if token >= 0])
-        asked = step([texts[place] for place in places], reads, nodes=nodes, last=last)
+        asked = step([texts[place] for place in places], places, reads, nodes=nodes, last=last)
         for tree, place, probable in zip(session.propose(asked), places, best):
             assert strings(tree) == twin(texts[place].tolist(), probable, nodes or 64)
-        end_one(rng, session, places)
+        end_one(rng, places)
 
 
 def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
@@ -165,7 +164,7 @@ def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     ids = np.array([[4, 5, 6], [1, 2, 3]], np.int32)
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
-    (tree,) = session.propose(step([history], [read]))
+    (tree,) = session.propose(step([history], [0], [read]))
     assert strings(tree) == [(2,), (3,)]
 
 
@@ -224,9 +223,9 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
     twins = [RacerTwin(length, capacity) for _ in range(requests)]
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for _ in range(25):
-        rows = sorted(rng.permutation(len(places))[: rng.integers(1, len(places) + 1)].tolist())
+        going = [places[row] for row in sorted(rng.permutation(len(places))[: rng.integers(1, len(places) + 1)])]
         nodes, reads = [None, 5, 16, 64][rng.integers(4)], []
-        for place in (places[row] for row in rows):
+        for place in going:
             fresh = rng.integers(0, vocabulary, rng.integers(1, 9)).astype(np.int32)
             texts[place] = np.append(texts[place], fresh)
             read = rng.integers(0, vocabulary, rng.integers(1, 5)).astype(np.int32)
@@ -235,10 +234,10 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
             reads.append(Read(read, ids, np.full(ids.shape, 0.1, np.float32)))
             twins[place].extend(fresh.tolist())
             twins[place].after |= {int(token): row.tolist() for token, row in zip(read, ids) if row[0] >= 0}
-        asked = step([texts[places[row]] for row in rows], reads, nodes=nodes, rows=rows)
-        for row, tree in zip(rows, session.propose(asked)):
-            assert strings(tree) == twins[places[row]].tree(nodes or 64)
-        end_one(rng, session, places)
+        asked = step([texts[place] for place in going], going, reads, nodes=nodes)
+        for place, tree in zip(going, session.propose(asked)):
+            assert strings(tree) == twins[place].tree(nodes or 64)
+        end_one(rng, places)
     assert any(len(twin.count) == capacity for twin in twins) == (capacity < 100)
 
 
@@ -258,5 +257,5 @@ def test_every_token_read_is_recycled():
         for node, token in enumerate(last.tree.tokens.tolist()):
             path = last.tree.tokens[last.tree.path_to(node)].tolist()
             wanted[token] = predicted([*read, *path])
-    (matrix,) = drafter.session.texts
+    (matrix,) = drafter.session.methods
     assert {token: {*ids.tolist()} for token, (ids, _) in matrix._after.items()} == {x: {*p} for x, p in wanted.items()}

@@ -53,8 +53,8 @@ def test_one_token_repeated():
     rescorer = Rescorer(NGram.uniform(1000), calibration=HEADLESS)
     for length in (1000, 100_000):
         running = rescorer.text()
-        running.extend(np.full(length, 7, np.int32))
-        trees = rescorer.trees(blank(1), np.full((1, 1), 7, np.int32), 15, texts=[running], depth=15)
+        running.append(np.full(length, 7, np.int32))
+        trees = rescorer.trees(blank(1), [running], 15, depth=15)
         assert trees.tokens[0].tolist() == [7] * 15 and trees.depths[0].tolist() == list(range(1, 16))
         share = -np.diff(trees.logq[0], prepend=0)
         assert (share > -1e-6).all() and share.max() < 10 / length

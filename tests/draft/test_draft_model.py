@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.refusals import refused, refuses
+from support.steps import texts_of
 
 torch = pytest.importorskip("torch")
 
@@ -51,9 +52,9 @@ def law_by_hand(history, shaping: Shaping) -> np.ndarray:
     return shaped_probabilities(scores, shaping.sampling).numpy()
 
 
-def step(histories, rooms, seed: int = 0) -> DraftStep:
+def step(histories, rooms, seed: int = 0, numbers=None) -> DraftStep:
     random = [np.random.default_rng([seed, b]) for b in range(len(histories))]
-    return DraftStep(histories=histories, room=rooms, random=random)
+    return DraftStep(texts=texts_of(histories, numbers, random=random), room=rooms)
 
 
 TEXTS = [text(n, seed=n).astype(np.int32) for n in (5, 3, 9)]
@@ -81,7 +82,7 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
             assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: min(4, room)]
             assert draft.draws == tuple(range(len(tokens)))
             uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
-            assert asked.random[b].random() == uniforms[-1]
+            assert asked.texts[b].random.random() == uniforms[-1]
             rows = draft.distribution.rows(range(-1, len(tokens) - 1)).numpy()
             assert rows.dtype == np.float64
             for i, token in enumerate(tokens):
@@ -98,7 +99,8 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
 
 def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
     shaping = SHAPINGS["processed"]
-    work, later = session(TEXTS, shaping), [np.append(one, [1, 2]).astype(np.int32) for one in TEXTS]
+    work, numbers = session(TEXTS, shaping), [0, 1, 2]
+    later = [np.append(one, [1, 2]).astype(np.int32) for one in TEXTS]
     drafts = work.propose(step(TEXTS, [9, 9, 9]))
     for ask in range(3):
         for b in (2, 0):
@@ -107,9 +109,8 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
             with refused(ValueError, "4"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
-            work.select([2, 0])
-            later = [later[2], later[0]]
-        for one, draft in zip(later, work.propose(step(later, [9] * len(later)))):
+            numbers, later = [2, 0], [later[2], later[0]]
+        for one, draft in zip(later, work.propose(step(later, [9] * len(later), numbers=numbers))):
             assert_law(draft.distribution, one, [], shaping)
     refuses(ValueError, lambda: drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1]), "[2, 0]", "1")
 
@@ -129,7 +130,7 @@ def test_no_room_gives_no_draft_and_takes_no_number():
     asked = step(TEXTS, [0, 0, 2])
     none, _, two = session(TEXTS, SHAPINGS["sampled"]).propose(asked)
     assert none.tree.size == 0 and none.distribution.rows([]).shape == (0, V)
-    assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
+    assert asked.texts[1].random.random() == np.random.default_rng([0, 1]).random()
     refuses(ValueError, lambda: none.distribution.after([]), "0")
     for draft, node, *named in ((none, -1, "0"), (two, -2, "-1", "2"), (two, 1, "-1", "2")):
         with refused(ValueError, "nodes", *named, node):

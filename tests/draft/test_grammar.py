@@ -4,13 +4,13 @@ they describe; states that fork equal a matcher that reads straight on.
 
 import json
 import re
-from dataclasses import replace
 from datetime import date
 
 import numpy as np
 import pytest
 from support.paths import ROOT
 from support.refusals import refuses
+from support.steps import texts_of
 
 llguidance = pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
@@ -107,14 +107,18 @@ def test_drafts_copy_values_from_the_prompt():
     ask, call = TOKENIZER.encode("Call Zanzibar now. Call: ").ids, TOKENIZER.encode('{"name": "Zanzibar"').ids
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     state = Grammar.json_schema(schema, TOKENIZER).start(V, ENDS)
-    history, rest = np.array([*ask, *call[:3]], np.int32), call[3:]
+    rest = call[3:]
     drafter = TreeDrafter(None, blend_rescorer(V, None, HEADLESS), nodes=16)
     for rows, groups in ((1, ()), (2, (7, 7))):
         session = drafter.open([np.array(ask)] * rows, Shaping())
-        first = DraftStep(histories=[np.array([*ask, call[0]], np.int32)] * rows, room=[20] * rows, groups=groups)
-        session.propose(replace(first, structures=[state.step(call[0])] * rows))
-        step = replace(first, histories=[history] * rows, structures=[state.after(call[:3])] * rows)
-        for draft in drafts_of(session.propose(step), step.room):
+        texts = texts_of([ask] * rows, state=[state] * rows, group=groups)
+        step = DraftStep(texts=texts, room=[20] * rows)
+        for taken in (call[:1], call[1:3]):
+            for text in texts:
+                text.append(taken)
+                text.state = text.state.after(taken)
+            proposed = session.propose(step)
+        for draft in drafts_of(proposed, step.room):
             assert draft.tree.accepted(rest) >= len(rest) - 1
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from support.refusals import refuses
+from support.steps import texts_of
 
 torch = pytest.importorskip("torch")
 
@@ -46,7 +47,7 @@ def beams_by_hand(sausage: Sausage, history, alpha, paths: int) -> list[tuple[in
 
 def trees_of(sausages: Sausage, histories, **options):
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), **{"vocab_size": V, **options})
-    return rescorer.trees(rescorer.open(histories, sausages.ids.shape[1]), sausages, histories)
+    return rescorer.trees(rescorer.open(histories, sausages.ids.shape[1]), sausages, texts_of(histories))
 
 
 @st.composite

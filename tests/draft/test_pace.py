@@ -115,7 +115,7 @@ def chain(*p):
 )
 def test_sizes_by_hand(costs, trees, wanted, more):
     session = trusting(costs, later=more.get("later", 0.0))
-    session.begin(tail=more.get("tail"))
+    session.begin(1, tail=more.get("tail"))
     assert size(session, trees, more.get("drafting", 0.0), more.get("room", 16)) == wanted
 
 
@@ -123,7 +123,7 @@ def test_a_batch_pays_for_all_rows():
     """Two rows: trees of 0, 1 and 3 nodes are passes over 2, 4 and 8 tokens: 2, 3.2 and 4.2 tokens in 10, 12, 20 ms."""
     session = trusting(TIMES, 2)
     assert size(session, trees_of(np.repeat(LOGQ[:, :3], 2, axis=0))) == 1
-    session.select([1])  # one is left, in a pass that is its own again
+    session.begin(1)  # one is left, in a pass that is its own again
     assert size(session, trees_of(LOGQ[:, :3])) == 3
 
 
@@ -131,12 +131,12 @@ def test_what_is_not_accepted_makes_trees_smaller():
     session = WidthSession(Pace(TIMES), 1)
     sizes, last = [], []
     for _ in range(300):
-        session.begin(last)
+        session.begin(1, last)
         sizes.append(size(session, trees_of()))
         last = rejected(sizes[-1])
     assert sizes[0] == 3 and sizes[-1] == 1 and sorted(sizes, reverse=True) == sizes  # two rows cost as much as one
     for _ in range(5000):
-        session.begin(rejected(0))
+        session.begin(1, rejected(0))
     assert size(session, trees_of()) == 3  # doubt fades
 
 
@@ -219,7 +219,7 @@ def test_the_first_passes_of_a_process(monkeypatch):
     session, sizes, trees = trusting(PassTimes()), [], siblings(7, 0.37)
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     for _ in range(5):
-        session.begin()
+        session.begin(1)
         sizes.append(size(session, trees))
         session.end(sizes[-1])
     assert sizes == [7, 0, 7, 7, 7]
@@ -281,14 +281,14 @@ def test_passes_of_few_shapes_are_noted_by_their_rows_and_padded_width():
     auto = AutoWidth(Shapes.target())
     session = auto.open(3, 1000)
     assert session.sizes.tolist() == [0, 1, 4, 8, 16, 32, 64, 127]
-    for rows, nodes in (([0, 1, 2], 9), ([0, 1], 3), ([0], 0)):
-        session.select(rows)
+    for rows, nodes in ((3, 9), (2, 3), (1, 0)):
+        session.begin(rows)
         session.end(nodes)
-        session.begin()
+        session.begin(rows)
     known = [auto.open(rows).pace.times.known() for rows in (1, 2, 3, 4)]
     assert known == [[1], [2 * 5], [4 * 17], [4 * 17]], "whatever the length of the prompts"
     session.end(8)
-    session.begin([LastPass(tree=TREE, accepted=(), usual=False)])
+    session.begin(1, [LastPass(tree=TREE, accepted=(), usual=False)])
     assert auto.open(1).pace.times.known() == [1], "a pass that was captured is not noted"
 
 
@@ -303,7 +303,7 @@ def test_trees_that_did_not_pay_are_not_searched_for_a_while_where_shapes_are_fe
         n = session.wanted
         searched.append(n)
         trees = trees_of(np.log(chain) * np.arange(1, n + 1)[None], np.arange(n) - 1, np.arange(n) + 1)
-        session.begin()
+        session.begin(1)
         assert session.size(trees, [1000]) == min(n, 64)
         session.end(min(n, 64))
     assert searched == [32, 64, *[127, *[64] * 7] * 5][:40]

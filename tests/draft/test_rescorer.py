@@ -7,6 +7,7 @@ import pytest
 import torch
 from support import forms
 from support.refusals import refused, refuses
+from support.steps import texts_of
 
 from rescore import Calibration, NGram, Rescorer, Sausage, TextMemory, ngram_drafter
 from rescore.decode.draft.calibration import DEFAULT
@@ -162,7 +163,7 @@ def test_trees_count_the_histories_if_no_texts_are_given():
     """As `tree` does; histories may differ in length."""
     trees = CALIBRATED.trees(Sausage.batch([ONE] * 2), np.array([[1, 2, 3], [-1, -1, 4]]), 9)
     for row, text in enumerate(([1, 2, 3], [4])):
-        counted = CALIBRATED.trees(BATCH, [text[-MODEL.order + 1 :]], 9, texts=[CALIBRATED.text(text)])
+        counted = CALIBRATED.trees(BATCH, [CALIBRATED.text(text)], 9)
         for other in (CALIBRATED.tree(ONE, text, 9), counted[0]):
             for name in ("tokens", "parents", "logq"):
                 assert np.array_equal(getattr(trees[row], name), getattr(other, name))
@@ -174,8 +175,7 @@ READERS = {
     "trees": lambda ids: PLAIN.trees(ONE, ids),
     "tree": lambda ids: PLAIN.tree(ONE, ids),
     "normalise": lambda ids: PLAIN.normalise(ONE, ids),
-    "calibrated trees": lambda ids: CALIBRATED.trees(BATCH, [ids], texts=[CALIBRATED.text()]),
-    "calibrated trees by themselves": lambda ids: CALIBRATED.trees(BATCH, [ids]),
+    "calibrated trees": lambda ids: CALIBRATED.trees(BATCH, [ids]),
     "calibrated tree": lambda ids: CALIBRATED.tree(ONE, ids),
     "memory": TextMemory(vocab_size=MODEL.vocab_size, end_of_text=0).add,
     "start": MODEL.start,
@@ -256,9 +256,10 @@ def test_ids_of_dictionaries():
         (lambda: PLAIN.paths(ONE, [[0], [1]]), ValueError, ["history", "1"]),
         (lambda: PLAIN.paths(ONE, [99]), ValueError, ["history[0]", "6", "99"]),
         (lambda: CALIBRATED.tree(BATCH, [[0]]), TypeError, ["tree"]),
-        (lambda: CALIBRATED.trees(BATCH, [[0]], texts=[]), ValueError, ["texts", "1", "0"]),
+        (lambda: CALIBRATED.trees(BATCH, [CALIBRATED.text()] * 2), ValueError, ["history", "1", "2"]),
+        (lambda: CALIBRATED.trees(BATCH, texts_of([[0]])), ValueError, ["history", "with counts"]),
         (lambda: TEXTLESS.text([1, 2]), ValueError, ["text"]),
-        (lambda: TEXTLESS.trees(BATCH, [[0]], texts=[CALIBRATED.text()]), ValueError, ["texts"]),
+        (lambda: TEXTLESS.trees(BATCH, [CALIBRATED.text()]), ValueError, ["history", "without counts"]),
         (lambda: OF_TWO_SLOTS.trees(BATCH, [[0]]), ValueError, ["calibration", "2", "3"]),
         (lambda: Calibration(head=(-0.1,)), ValueError, ["head[0]", "-0.1"]),
         (lambda: Calibration(alpha=(math.nan,)), ValueError, ["alpha[0]", "nan"]),

@@ -1,7 +1,6 @@
 """Counts of running texts, against the model's own passes; the memory of earlier texts: contents, saving, threads."""
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +11,17 @@ torch = pytest.importorskip("torch")
 
 from support.running_text import Text
 from support.scripted import Scripted
+from support.steps import later, texts_of
 from support.tiny_blockwise import END, V, predicted, text, trained
 from support.watched import Watched
 
 from rescore import NGram, Options, Rescorer, Sampling, TextMemory, TreeDrafter, blended_drafter, generate, stream
 from rescore.decode.draft.calibration import HEADLESS, PREDICTED
-from rescore.decode.draft.tree_drafter import RunningTexts
+from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.loop.generate import top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
+from rescore.decode.models.draft_step import TOP, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 
@@ -53,7 +53,7 @@ def test_counts_are_those_of_the_models_own_passes(rejected):
             foreseen += 1
         twin.extend(history[len(twin.tokens) :])
     assert bool(foreseen) == rejected
-    assert_same(drafter.session._texts.texts[0], twin, ((), (3,), (history[-2], history[-1])))
+    assert_same(drafter.steps[-1].texts[0].counts, twin, ((), (3,), (history[-2], history[-1])))
 
 
 @torch.inference_mode()
@@ -62,18 +62,18 @@ def test_a_pass_is_read_after_steps_that_were_not():
     prompt, seen = text(9, seed=3), Watched(Scripted(lambda _: []))
     tree = TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(RESCORER)
-    texts.read(seen.steps[0])
-    history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
+    session, first = TreeDrafter(None, RESCORER).open([prompt], Shaping()), seen.steps[0]
+    session.propose(first)
+    history = [*first.histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
     ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
     read, last = Read(np.append(history[-3], tree.tokens), ids, p), LastPass(tree=tree, accepted=[0])
-    texts.read(replace(seen.steps[0], histories=[np.array(history)], last=[last], predictions=lambda k: [read]))
+    session.propose(later(first, [history], last=[last], predictions=lambda k: [read]))
     twin = twin_of(prompt.tolist())
     twin.extend(history[len(prompt) : -2])
     for path, node in (((5, 7), 1), ((2,), 2)):
         twin.foresee(path, dict(zip(ids[1 + node].tolist(), p[1 + node])))
     twin.extend(history[-2:])
-    assert_same(texts.texts[0], twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
+    assert_same(first.texts[0].counts, twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
 
 
 @pytest.mark.parametrize("groups", [(), (None, None, None), ("a", "b", "a"), ("a", "a", "b"), (0, 0, 0)])
@@ -81,7 +81,7 @@ def test_requests_of_a_group_share_their_counts(groups):
     """By default those with the same prompt, here the first and the last; in a group, a prompt counts once."""
     prompts, answers = [[1, 2, 3], [1, 2, 4], [1, 2, 3]], [[5, 6, 5], [5, 7, 7], [6, 6, 2]]
     of = groups if any(one is not None for one in groups) else ("a", "b", "a")
-    texts, twins, blank = RunningTexts(RESCORER), [], {}
+    twins, blank = [], {}
     for prompt, group in zip(prompts, of):
         if of.count(group) == 1:
             twins.append(twin_of(prompt))
@@ -91,14 +91,15 @@ def test_requests_of_a_group_share_their_counts(groups):
             behind[tuple(prompt)] = behind[()].sibling()
             behind[tuple(prompt)].extend(prompt)
         twins.append(behind[tuple(prompt)].sibling())
-    for length in (1, 3):
-        histories = [np.array(prompt + answer[:length], np.int32) for prompt, answer in zip(prompts, answers)]
-        texts.read(DraftStep(histories=histories, room=[9] * 3, groups=groups))
-        for twin, answer in zip(twins, answers):
-            twin.extend(answer[len(twin.tokens) - 3 : length])
-    texts.select([2, 1])
-    for place, row in enumerate((2, 1)):
-        assert_same(texts.texts[place], twins[row], ((), (5,), (1, 2), (6, 5)))
+    texts = texts_of(prompts, group=groups)
+    SharedCounts(RESCORER.calibration.counts).begin(texts)
+    for part in (slice(1), slice(1, 3)):
+        for own, twin, answer in zip(texts, twins, answers):
+            own.append(answer[part])
+            own.read()
+            twin.extend(answer[part])
+    for own, twin in zip(texts, twins):
+        assert_same(own.counts, twin, ((), (5,), (1, 2), (6, 5)))
 
 
 @torch.inference_mode()

@@ -38,15 +38,15 @@ def lm():
     return build([text_of(0, 4000)], order=3, vocab_size=V, end_of_text=0)
 
 
-def anew(lm, text, n, memory=None, prompt=None, **options):
+def anew(lm, text, n, memory=None, prompt=None, state=None, depth=None):
     """The tree with all of the text counted at once; of the first `prompt` tokens (None: all) all but the last are a
     prompt."""
     rescorer = Rescorer(lm, calibration=HEADLESS, memory=memory)
     begin = (len(text) if prompt is None else prompt) - 1
-    counts = rescorer.text(text[:begin])
-    counts.extend(text[begin:])
-    history = text[None, -max(1, rescorer.context) :].astype(np.int32)
-    return rescorer.trees(blank(1), history, n, texts=[counts], **options)[0]
+    known = rescorer.text(text[:begin])
+    known.append(text[begin:])
+    known.state = state
+    return rescorer.trees(blank(1), [known], n, depth=depth)[0]
 
 
 def same(tree, other):
@@ -75,16 +75,15 @@ def test_trees_are_those_of_the_whole_text_whatever_the_order_of_rows(lm, keyed)
 def test_requests_of_one_prompt_share_their_counts(lm):
     """Two that run together, one that comes later, and a fourth of another prompt; then one after all have ended."""
     prompt, drafter, rescorer = text_of(3, 20), TextDrafter(lm), Rescorer(lm, calibration=HEADLESS)
-    first = rescorer.text(prompt)
-    counts = {"a": first, "b": first.sibling(), "c": first.sibling(), "d": rescorer.text(text_of(4, 20))}
+    wanted = {key: rescorer.text(text_of(4, 20) if key == "d" else prompt) for key in "abcd"}
+    for key in "bc":
+        wanted[key].counts = wanted["a"].counts.sibling()
     texts = {key: text_of(seed, 60) for key, seed in zip("abcd", (5, 6, 7, 8))}
     for end in (1, 4, 30, 33):
         for key in "abd" if end < 30 else "abcd":
-            answer = texts[key][:end]
-            counts[key].extend(answer[counts[key].size - 20 :])
-            whole = np.append(text_of(4, 20) if key == "d" else prompt, answer)
-            wanted = rescorer.trees(blank(1), whole[None, -2:], 9, texts=[counts[key]])[0]
-            assert same(tree_after(drafter, whole, key, prompt=20), wanted)
+            wanted[key].append(texts[key][wanted[key].size - 20 : end])
+            (tree,) = rescorer.trees(blank(1), [wanted[key]], 9)
+            assert same(tree_after(drafter, wanted[key].tokens, key, prompt=20), tree)
     for key in "abcd":
         drafter.end(key)
     whole = np.append(prompt, texts["a"][:1])
@@ -150,8 +149,9 @@ def test_predictions_after_rejected_drafts_count(lm):
     ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
     p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
     drafter, wanted = TextDrafter(lm), Rescorer(lm, calibration=HEADLESS)
-    counts = wanted.text(text[:9])
-    counts.extend(text[9:10])
+    known = wanted.text(text[:9])
+    known.append(text[9:10])
+    known.read()
     tree_after(drafter, text[:10])
     for at, end in pairwise((10, 11, 14, 20, 21)):
         rejected = [
@@ -159,11 +159,11 @@ def test_predictions_after_rejected_drafts_count(lm):
             (text[end - 1 : end].copy(), (ids[end + 1], p[end + 1])),
         ]
         for draft, predicted in rejected:
-            counts.foresee(draft, *predicted)
-        counts.extend(text[at:end])
+            known.counts.foresee(draft, *predicted)
+        known.append(text[at:end])
         row = DraftRow(size=end, since=lambda start, end=end: text[start:end], rejected=rejected)
         tree = drafter.trees([row], 12)[0]
-        assert same(tree, wanted.trees(blank(1), text[None, end - 2 : end], 12, texts=[counts])[0])
+        assert same(tree, wanted.trees(blank(1), [known], 12)[0])
         assert not np.array_equal(tree.logq, anew(lm, text[:end], 12, prompt=10).logq)
 
 
@@ -180,8 +180,8 @@ def test_drafts_stay_inside_a_structure(lm):
         given = zip("abc", texts, (LADDER, None, LADDER))
         rows = [DraftRow.of_tokens(text, key, structure=bound, prompt=20) for key, text, bound in given]
         state = LADDER.start(V, {0}).after(answers[0].tolist())
-        for tree, text, first, bounds in zip(drafter.trees(rows, 12), texts, (20, 20, 21), ([state], (), ())):
-            assert tree.size and same(tree, anew(lm, text, 12, prompt=first, structures=bounds))
+        for tree, text, first, bound in zip(drafter.trees(rows, 12), texts, (20, 20, 21), (state, None, None)):
+            assert tree.size and same(tree, anew(lm, text, 12, prompt=first, state=bound))
 
 
 def test_forced_tokens_are_drafted_also_while_others_rest(lm, monkeypatch):

@@ -103,16 +103,13 @@ class Stepwise(BlockwiseHeads):
         self.seen = [0] * requests
         return self
 
-    def select(self, rows):
-        self.seen = [self.seen[row] for row in rows]
-
     def logits(self, step):
         states = step.states()
-        for row, (history, fresh) in enumerate(zip(step.histories, states)):
-            self.seen[row] += len(fresh)
-            assert self.seen[row] == len(history) - 1
+        for text, fresh in zip(step.texts, states):
+            self.seen[text.number] += len(fresh)
+            assert self.seen[text.number] == text.size - 1
             with torch.no_grad():
-                hidden = self.model(torch.tensor(history[:-1])[None])[0, -len(fresh) :]
+                hidden = self.model(torch.tensor(text.tokens[:-1])[None])[0, -len(fresh) :]
             torch.testing.assert_close(hidden, fresh, atol=1e-4, rtol=1e-4)
         return self.model.all_logits(torch.stack([rows[-1] for rows in states]))[:, 1:]
 

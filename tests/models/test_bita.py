@@ -5,11 +5,11 @@ import pytest
 import torch
 from support.bita import plain_reading, target_of, tokens_for
 from support.blocks import chain, path_tokens, tree_block
+from support.steps import step_of
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.bita import BitaHeads
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.tree import TokenTree
@@ -56,7 +56,7 @@ def test_as_heads_they_give_the_lattice_behind_the_last_token():
     cache, firsts = target.open([np.array(TEXT), np.array(TEXT[:5])], 1, 8)
     hidden = target.read(Block.of_texts(firsts, [0, 0], target.device), cache)
     last = torch.stack((hidden[0, 6], hidden[1, 4]))
-    step = DraftStep(histories=[np.array([1])] * 2, states=lambda: last[:, None], room=[9, 9], random=[])
+    step = step_of([[1]] * 2, states=lambda: last[:, None])
     heads = BitaHeads(target)
     got = heads.open(2).logits(step)
     assert heads.slots == 3 and got.shape == (2, 3, V)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.steps import step_of
 from support.tiny_transformers import V, build, shared
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
@@ -16,7 +17,6 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLayers, early_layers
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
@@ -44,8 +44,7 @@ def own_logits(target: CausalLMTarget, ids: np.ndarray, layers: int, translate=l
 
 def drafted(heads) -> torch.Tensor:
     """Logits [3, slots, V] of heads after the prompts."""
-    histories = [prompt.astype(np.int32) for prompt in PROMPTS]
-    step = DraftStep(histories=histories, room=[9] * 3, random=[])
+    step = step_of(PROMPTS)
     return heads.open(3).logits(step)
 
 

@@ -64,25 +64,22 @@ class Guesses:
         self.truth, self.prompts, self.chains = truth, prompts, chains
 
     def open(self, prompts, shaping):
-        self.rows, self.steps = list(range(len(prompts))), 0
+        self.steps = 0
         return self
 
     def propose(self, step):
         self.steps += 1
-        return [Draft(tree=self._tree(row, step, most)) for row, most in enumerate(step.room)]
+        return [Draft(tree=self._tree(text, most)) for text, most in zip(step.texts, step.room)]
 
-    def _tree(self, row, step, most):
-        request = self.rows[row]
-        at = len(step.histories[row]) - len(self.prompts[request])
+    def _tree(self, text, most):
+        request = text.number
+        at = text.size - len(self.prompts[request])
         right = self.truth[request][at : at + min(most, (self.steps + request) % 5)]
         wrong = [(token + 1) % V for token in right]
         if not right or self.steps % 4 == 3:
             return EMPTY
         drafts = [right] if self.chains else [wrong, right, right[:1] + wrong[1:]]
         return TokenTree.from_drafts(np.array(drafts, np.int32))
-
-    def select(self, rows):
-        self.rows = [self.rows[row] for row in rows]
 
 
 @pytest.mark.parametrize("chains", [False, True], ids=["trees", "chains"])
@@ -448,9 +445,9 @@ def test_pass_times_are_kept_by_rows_and_padded_width():
     width = AutoWidth(target)
     for rows, nodes in ((1, 3), (3, 9)):
         session = width.open(rows)
-        session.begin()
+        session.begin(rows)
         session.end(nodes)
-        session.begin()
+        session.begin(rows)
         padded = 4 if rows == 3 else 1
         assert session.pace.times.known() == [padded * (1 + {3: 4, 9: 16}[nodes])]
     assert width.open(2).pace.times.known() == [] and width.open(4).pace.times.known() == [68]

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.bita import tokens_for
 from support.refusals import refuses
+from support.steps import step_of
 from support.tiny_transformers import V, shared
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.models.bita import BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.lattice.top import top_of_logits
 
@@ -142,8 +142,7 @@ def test_heads_compute_what_is_written_in_their_file(tmp_path):
     assert got.shape == (4, 3, len(IDS)) and heads.slots == 3
     for slot in range(3):
         torch.testing.assert_close(got[:, slot], written_out(tensors, slot, 2, hidden, certain))
-    histories = [np.array([5, token], np.int32) for token in certain.tolist()]
-    step = DraftStep(histories=histories, states=lambda: hidden[:, None], room=[9] * 4, random=[])
+    step = step_of([[5, token] for token in certain.tolist()], states=lambda: hidden[:, None])
     assert torch.equal(heads.open(4).logits(step), got)
 
 

@@ -6,6 +6,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from support.refusals import refuses
+from support.steps import texts_of
 from support.tiny_mtp import checkpoint, known_to_transformers, modules_of
 from support.tiny_transformers import V, shared
 from transformers.cache_utils import MtpCache
@@ -45,12 +46,8 @@ class Texts:
         fresh = [self.hidden[row][self.read[row] : self.lengths[row] - 1] for row in rows]
         for row in rows:
             self.read[row] = self.lengths[row] - 1
-        return DraftStep(
-            histories=[self.texts[row][: self.lengths[row]] for row in rows],
-            states=lambda: fresh,
-            room=[9] * len(rows),
-            random=[],
-        )
+        texts = texts_of([self.texts[row][: self.lengths[row]] for row in rows], rows)
+        return DraftStep(texts=texts, states=lambda: fresh, room=[9] * len(rows))
 
     def anew(self, heads: MtpHeads, row: int) -> torch.Tensor:
         """Logits [T, V] by transformers' own chain of the same modules, everything read again with an empty cache."""
@@ -76,7 +73,6 @@ def test_every_step_equals_reading_everything_anew(heads):
         for row in range(3):
             torch.testing.assert_close(got[row], texts.anew(heads, row), atol=1e-5, rtol=0)
         texts.lengths = [length + more for length, more in zip(texts.lengths, new)]
-    session.select([2, 0])
     texts.lengths = [length + 2 for length in texts.lengths]
     for row, logits in zip([2, 0], session.logits(texts.step([2, 0]))):
         torch.testing.assert_close(logits, texts.anew(heads, row), atol=1e-5, rtol=0)

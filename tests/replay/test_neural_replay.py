@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support import dumps
+from support.steps import texts_of
 from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.draft.neural_drafter import NeuralRescorer
@@ -21,7 +22,7 @@ def test_visited_rows_are_worth_what_they_are_in_a_replay_of_all(dump, paths, to
     for block in dump.blocks():
         got = neural_replay("neural", rescorer, top_k=top_k, rows=rows).outcomes(block)["neural"]
         histories = [block.history(row, 1000) for row in range(block.rows)]
-        trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
+        trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), texts_of(histories))
         accepted = np.array([trees[row].accepted(truth) for row, truth in enumerate(block.truth())])
         visited = visited_rows(accepted, block.offsets)
         np.testing.assert_array_equal(visited_rows(got.accepted, block.offsets), visited)

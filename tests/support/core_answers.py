@@ -58,8 +58,9 @@ def lattices(text: np.ndarray, slots: int, width: int, count: int = 40) -> tuple
 
 def open_trees(model: NGram, calibration: Calibration, sausages, histories, text):
     rescorer = Rescorer(model, calibration=calibration)
-    texts = [rescorer.text(text[at : at + 400]) for at in range(len(histories))] if rescorer.reads_text else []
-    trees = rescorer.trees(sausages, histories, 64, texts=texts, depth=10)
+    if rescorer.reads_text:
+        histories = [rescorer.text(text[at : at + 400]) for at in range(len(histories))]
+    trees = rescorer.trees(sausages, histories, 64, depth=10)
     return [getattr(trees, column) for column in COLUMNS]
 
 

@@ -20,7 +20,8 @@ def trees_of(
         lattice = block.sausages([row], top_k) if heads and block.slots else blank(1)
         if rescorer.reads_text:
             text = rescorer.text(prompt)
-            text.extend(written)
-            options["texts"] = [text]
-        found.append(rescorer.trees(lattice, np.concatenate((prompt, written))[None], n, **options)[0])
+            text.append(written)
+            found.append(rescorer.trees(lattice, [text], n, **options)[0])
+        else:
+            found.append(rescorer.trees(lattice, np.concatenate((prompt, written))[None], n, **options)[0])
     return found

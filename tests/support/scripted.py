@@ -22,6 +22,3 @@ class Scripted:
     def propose(self, step):
         drafts = [np.array(self.of_history(history), np.int32) for history in step.histories]
         return [Draft(tree=TokenTree.from_drafts(rows).within(room)) for rows, room in zip(drafts, step.room)]
-
-    def select(self, rows):
-        pass

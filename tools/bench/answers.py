@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Writer
 from rescore.decode.draft.drafter import Drafter, drafts_of
+from rescore.decode.draft.prediction import edit_model
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Request
 from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import State, Structure
 
@@ -37,23 +39,19 @@ def passes(drafter: Drafter, one: Answer, state: State | None = None, *, expecte
     """The passes in which a drafter yields an answer, the prompt's included. state: of its structure, which bounds the
     drafts; expected: whether its prediction is given.
     """
-    text = np.concatenate((one.prompt, one.answer))
-    session = drafter.open([one.prompt.astype(np.int64)], Shaping())
-    at, count = len(one.prompt), 1
-    state = state.step(int(text[at])) if state else None
-    while at < len(text) - 1:
-        room = [len(text) - 1 - at]
-        step = DraftStep(
-            histories=[text[: at + 1]],
-            room=room,
-            structures=[state] if state else (),
-            expected=[one.expected] if expected and one.expected is not None else (),
-        )
-        (draft,) = drafts_of(session.propose(step), room)
-        taken = draft.tree.accepted(text[at + 1 :]) + 1
-        state = state.after(text[at + 1 : at + 1 + taken].tolist()) if state else None
-        at, count = at + taken, count + 1
-    return count
+    session, text = drafter.open([one.prompt.astype(np.int64)], Shaping()), RequestText(one.prompt)
+    if expected and one.expected is not None:
+        text.expect(edit_model(one.expected), text.prompt)
+    count, taken = 1, 1
+    while True:
+        text.append(one.answer[len(text.answer) :][:taken])
+        state = state.after(text.tokens[-taken:].tolist()) if state else None
+        left = one.answer[len(text.answer) :]
+        if not len(left):
+            return count
+        text.state, room = state, [len(left)]
+        (draft,) = drafts_of(session.propose(DraftStep(texts=[text], room=room)), room)
+        taken, count = min(draft.tree.accepted(left) + 1, len(left)), count + 1
 
 
 def per_pass(

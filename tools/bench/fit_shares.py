@@ -123,9 +123,6 @@ class Recording:
             self.passes.append((before, last.tree, accepted, ids[1:], p[1:]))
         return self.session.propose(step)
 
-    def select(self, rows: Sequence[int]) -> None:
-        self.session.select(rows)
-
 
 def decoded_again(model: str, dump: Dump, lm: NGram, limit: int) -> Iterator[Knowledge]:
     """The text's gates: of each context what followed, then what was predicted after rejected drafts."""

@@ -103,8 +103,8 @@ def serve(way: str, name: str | None, new: int) -> None:
 
 def text_costs(path: Path, tokenizer: str, tokens: list[int], rounds: int) -> None:
     from rescore.decode.draft.calibration import DEFAULT
+    from rescore.decode.draft.shared_counts import read_copies
     from rescore.decode.draft.structure import Grammar
-    from rescore.decode.draft.tree_drafter import read_copies
 
     tokenizer = Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json"))
     state = Grammar.json_schema({"type": "object"}, tokenizer).start(tokenizer.get_vocab_size(), [0])

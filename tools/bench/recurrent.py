@@ -155,9 +155,6 @@ class Guesses:
     def open(self, prompts: Any, shaping: Any) -> Guesses:
         return self
 
-    def select(self, rows: Sequence[int]) -> None:
-        raise AssertionError("texts end together")
-
     def propose(self, step: DraftStep) -> list[Draft]:
         drafts = []
         for text, history, room in zip(self.texts, step.histories, step.room):

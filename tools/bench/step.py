@@ -41,6 +41,7 @@ from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import TOP
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Draw, PassResult
 from rescore.decode.replay.recorded import RecordedHeads, RecordedLattices, text_of
 from rescore.decode.verify.shaping import Shaping
@@ -49,7 +50,7 @@ from rescore.lattice.dump_block import DumpBlock
 UNLIKELY = -50.0  # logit
 PARTS = {
     "search": [(calibration, "propose_trees")],
-    "reading": [(TreeSession, "read")],
+    "reading": [(TreeSession, "read"), (RequestText, "read")],
     "lattice": [(RecordedLattices, "sausages")],
     "checks": [(loop, "_check_drafts")],
     "layout": [(TreeLayout, "lay"), (TreeLayout, "commit")],

@@ -43,20 +43,17 @@ class BaselineDrafter:
 
 
 class BaselineSession:
-    def __init__(self, drafter: BaselineDrafter, texts: list[Method]):
-        self.drafter, self.texts = drafter, texts
+    def __init__(self, drafter: BaselineDrafter, methods: list[Method]):
+        self.drafter, self.methods = drafter, methods
 
     def propose(self, step: DraftStep) -> Proposed:
-        reads: Sequence[Read | None] = [None] * len(step.histories)
+        reads: Sequence[Read | None] = [None] * len(step.texts)
         if self.drafter.method.predictions:
             assert step.predictions is not None, "whoever runs a drafter gives it the predictions"
             reads = step.predictions(self.drafter.method.predictions)
         n = self.drafter.nodes and (step.nodes or self.drafter.nodes)
         trees = []
-        for place, (request, history, read) in enumerate(zip(step.requests, step.histories, reads)):
+        for place, (text, read) in enumerate(zip(step.texts, reads)):
             last = step.last[place] if step.last else None
-            trees.append(self.texts[request].draft(history, n, read, last))
+            trees.append(self.methods[text.number].draft(text.tokens, n, read, last))
         return Trees.joined(trees)
-
-    def select(self, rows: Sequence[int]) -> None:
-        self.texts = [self.texts[row] for row in rows]
