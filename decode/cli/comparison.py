@@ -197,8 +197,8 @@ def explain_payoff(
     payoff = Payoff.of(drafted, plain_pass_ms(plain), speedup)
     if payoff is None or kind == "none":
         return Explanation(verdict=str(speedup), totals=totals)
-    defaults = SPECS[kind].options
-    option = next((f"--{name}" for name in ("nodes", "ahead") if name in defaults), None)
+    spec = SPECS[kind]
+    option = next((f"--{name}" for name in ("nodes", "ahead") if name in spec.options), None)
     sized = option is not None and nodes != "auto"
     costs = measure(1e-3 * rows * payoff.plain_ms) if sized and payoff.nodes and not payoff.pays else None
     smaller = payoff.smaller(costs, rows) if costs else []
@@ -206,7 +206,7 @@ def explain_payoff(
         plain="--drafter none",
         longer="--max-tokens",
         size=f"{option} {{}}" if option else None,
-        auto="--nodes auto" if defaults.get("nodes") == "auto" != nodes else None,
+        auto="--nodes auto" if spec.searches_q and nodes != "auto" else None,
         better=source_hints(args, kind),
         faster=thread_hints(args),
     )

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +18,13 @@ from numpy.typing import NDArray
 from rescore.decode.cli.groups import DecodingArgs, DraftArgs, OpeningArgs, StructureArgs
 from rescore.decode.cli.options import Args, Misuse, value_errors_of
 from rescore.decode.cli.output import check_stdin
-from rescore.decode.draft import DEFAULT_TOP_K
+from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import StaticTree
 from rescore.decode.draft.registry import SPECS, Spec
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.sources import DraftSources, Missing
+from rescore.decode.draft.sources import AUTO, Sizes, Sources
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.prompts import PromptText, check_tokenizer
@@ -198,12 +197,11 @@ class NamedDrafter:
     layout: TreeLayout | BatchLayout
 
 
-class Drafters(DraftSources):
-    """The drafters of one command line, and their sources: heads, n-gram models, small models, settings."""
+class Drafters:
+    """The drafters of one command line, and their sources, each opened once: n-gram and small models, settings."""
 
     def __init__(self, args: DecodingArgs, decoder: Decoder):
-        super().__init__(args.threads)
-        self.args, self.decoder, self.facts, self.samples = args, decoder, decoder.facts, bool(args.temperature)
+        self.args, self.decoder, self.facts = args, decoder, decoder.facts
 
     def default(self) -> str:
         """The drafter to use without --drafter."""
@@ -219,8 +217,8 @@ class Drafters(DraftSources):
             return "rescored" if self.args.lm or self.args.settings else "base"
         return "blend" if self.facts.trees or self.facts.recurrent else "none"
 
-    def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
-        """The drafter of that kind; `changes` override options of the command line."""
+    def make(self, kind: str, *, layout: str | None = None, nodes: int | str | None = None) -> NamedDrafter:
+        """The drafter of that kind. nodes: in place of those of the command line."""
         spec = SPECS[kind]
         if spec.of_heads and not self.facts.heads:
             *others, last = (name for name, other in SPECS.items() if not other.of_heads)
@@ -228,15 +226,17 @@ class Drafters(DraftSources):
                 f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
                 f"or use {', '.join(others)} or {last}"
             )
-        given = {name: getattr(self.args, name) or default for name, default in spec.options.items()}
-        options = {**given, **changes}
-        self.chains = self.facts.recurrent and layout != "rows"
-        laid = TreeLayout() if self.chains and spec.searches_q else self._layout(spec, options, layout)
-        try:
-            made = spec.make(self, **options)
-        except Missing as error:
-            raise Misuse(f"--drafter {kind}: {error}") from None
-        return NamedDrafter(name=kind, drafter=made, layout=laid)
+        given = {name: getattr(self.args, name) for name in asdict(spec.sizes) if name in spec.options}
+        given |= {"nodes": nodes} if nodes else {}
+        sizes = replace(spec.sizes, **{name: value for name, value in given.items() if value})
+        if sizes.nodes == AUTO and not spec.searches_q:
+            raise Misuse(f"--drafter {kind}: --nodes auto: only for trees under a q; give a number of nodes")
+        chains = self.facts.recurrent and layout != "rows"
+        laid = TreeLayout() if chains and spec.searches_q else self._layout(spec, sizes, layout)
+        sources = self._sources(spec, sizes, chains)
+        if lack := spec.lacks(sources):
+            raise Misuse(f"--drafter {kind}: {lack}")
+        return NamedDrafter(name=kind, drafter=spec.made(sources, sizes), layout=laid)
 
     def check_used(self, kind: str) -> None:
         """Misuse for an option that the drafter ignores."""
@@ -249,12 +249,12 @@ class Drafters(DraftSources):
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha needs --lm")
 
-    def _layout(self, spec: Spec, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
-        trees, paths = self.facts.trees, options.get("paths", 0)
-        limits = [limit for limit in (paths or options.get("nodes"), spec.leaves) if limit]
-        leaves = "auto" if "auto" in limits else min(limits, default=1)
-        if spec.name == "neural" and paths > 1:
-            leaves = paths * self.slots  # any prefix in the beam may be a leaf
+    def _layout(self, spec: Spec, sizes: Sizes, layout: str | None) -> TreeLayout | BatchLayout:
+        trees, paths = self.facts.trees, sizes.paths if "paths" in spec.options else None
+        limits = [limit for limit in (paths or ("nodes" in spec.options and sizes.nodes), spec.leaves) if limit]
+        leaves = AUTO if AUTO in limits else min(limits, default=1)
+        if spec.name == "neural" and (paths or 1) > 1:
+            leaves = (paths or 1) * self.slots  # any prefix in the beam may be a leaf
         if layout == "tree" and not trees and leaves != 1:
             raise Misuse("--layout tree: this model does not support trees; use rows")
         if layout == "tree" or (layout is None and trees):
@@ -263,89 +263,98 @@ class Drafters(DraftSources):
             raise Misuse("--nodes auto: only for trees in one row; give a number of nodes")
         return BatchLayout(leaves)
 
-    @property
-    def model(self) -> OpenModel:
-        return self.decoder.model
+    def _sources(self, spec: Spec, sizes: Sizes, chains: bool) -> Sources:
+        """The sources that a drafter uses."""
+        args, used = self.args, spec.options
+        settings = self.checked_settings if "settings" in used else None
+        weights = self._weights() if "alpha" in used else [1.0]
+        return Sources(
+            vocab_size=self.model.vocab_size,
+            slots=self.slots,
+            lattices=self._lattices if self.slots else None,
+            models=self.tuned_models if settings else self.lms if "lm" in used else (),
+            alpha=[[share * one for one in weights] for _, share in args.lm] if "lm" in used else [weights],
+            settings=settings,
+            memory=self.memory if "memory" in used else None,
+            static=self._counted(sizes) if "counts" in used and args.counts else None,
+            neural=self.neural if "neural" in used else None,
+            draft_model=self.draft_model if "draft_model" in used else None,
+            target=self.model.target,
+            sampled=bool(args.temperature),
+            chains=chains,
+            threads=args.threads,
+        )
 
     def check_inputs(self) -> None:
         """ValueError or OSError if an input is missing or does not match the model; does not load the model."""
-        self.lms(self.args.lm)
-        if self.args.settings:
-            self._open_settings(self.args.settings)
+        _ = self.lms, self.settings, self.memory
         for path in filter(None, (self.args.neural, self.args.draft_model)):
             self._check_small(path)
-        self.memory(self.args.memory)
 
     @property
-    def vocab_size(self) -> int:
-        return self.model.vocab_size
+    def model(self) -> OpenModel:
+        return self.decoder.model
 
     @property
     def slots(self) -> int:
         return self.model.heads.slots if self.model.heads else 0
 
-    @property
-    def target(self) -> Target:
-        return self.model.target
-
-    def heads(self, top_k: int | None) -> HeadsLattice:
+    def _lattices(self, top_k: int | None) -> HeadsLattice:
         assert self.model.heads is not None
         return HeadsLattice(heads=self.model.heads, top_k=min(top_k or DEFAULT_TOP_K, self.model.vocab_size))
 
-    def memory(self, memory: Path | None) -> TextMemory | None:
+    @cached_property
+    def memory(self) -> TextMemory | None:
         """The memory of --memory, empty if the file does not exist."""
-        if memory is None:
+        path = self.args.memory
+        if path is None:
             return None
-        make = partial(TextMemory.open, memory) if memory.exists() else TextMemory
-        vocab_size, end_of_text = self.facts.vocab_size, self.decoder.ends[0]
-        return self.once("memory", lambda: make(vocab_size=vocab_size, end_of_text=end_of_text))
+        make = partial(TextMemory.open, path) if path.exists() else TextMemory
+        return make(vocab_size=self.facts.vocab_size, end_of_text=self.decoder.ends[0])
 
     def frozen_memory(self) -> None:
         """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
         if self.args.memory and not self.args.memory.exists():
             raise FileNotFoundError(f"{self.args.memory}: expected a file written by `rescore generate --memory`")
-        memory = self.memory(self.args.memory)
-        if memory is not None:
-            memory.frozen = True
+        if self.memory is not None:
+            self.memory.frozen = True
 
-    def settings(self, settings: Path) -> Settings:
-        """The settings of --settings, checked against the model."""
-        return self.once("settings", lambda: self._checked_settings(settings))
-
-    def _checked_settings(self, path: Path) -> Settings:
-        found = self._open_settings(path)
-        with value_errors_of(path):
-            found.check(vocab_size=self.vocab_size, slots=self.slots)
-            models = self.tuned_models(found)
-        if models:
-            self._require_tokenizer(models[0], path)
-        return found
-
-    def lms(self, lm: Sequence[tuple[Path, float]]) -> list[NGram]:
+    @cached_property
+    def lms(self) -> list[NGram]:
         """The models of --lm, checked against the model's vocabulary and tokenizer."""
-        return self.once("lms", lambda: [self._lm(path) for path, _ in lm])
+        return [self._lm(path) for path, _ in self.args.lm]
 
-    def weights(self, lm: Sequence[tuple[Path, float]], alpha: list[float] | None) -> list[list[float]]:
-        return [[weight * value for value in self.alpha(alpha)] for _, weight in lm]
+    def _weights(self) -> list[float]:
+        """The weight of one model: one, or one per slot."""
+        weights = self.args.alpha or [DEFAULT_ALPHA]
+        if len(weights) not in (1, self.slots or 1):
+            slots = self.slots or 1
+            raise Misuse(f"--alpha: expected one weight, or one for each of the {slots} slots, got {len(weights)}")
+        return list(weights)
 
-    def counted(self, counts: Path | None, nodes: int, top_k: int | None) -> StaticTree:
+    def _counted(self, sizes: Sizes) -> StaticTree:
         """Medusa's tree, counted on the dump of --counts."""
-        if counts is None:
-            raise Missing("expected --counts with a dump of the model's heads, got none")
+        counts = self.args.counts
+        assert counts is not None
         dump = Dump.open(counts)
         if dump.slots != self.slots:
             raise ValueError(f"{counts}: expected a dump of {self.slots + 1} heads, got {dump.header.heads}")
-        return StaticTree.counted(dump.blocks(), nodes, top_k=top_k or DEFAULT_TOP_K)
+        return StaticTree.counted(dump.blocks(), sizes.number, top_k=sizes.top_k or DEFAULT_TOP_K)
 
-    def small(self, path: Path | None, option: str) -> Target:
-        """The small model of an option. If it comes with a tokenizer, that must be the model's, up to added tokens."""
+    @cached_property
+    def neural(self) -> Target | None:
+        return self._small(self.args.neural)
+
+    @cached_property
+    def draft_model(self) -> Target | None:
+        return self._small(self.args.draft_model)
+
+    def _small(self, path: Path | None) -> Target | None:
+        """A small model. If it comes with a tokenizer, that must be the model's, up to added tokens."""
         if path is None:
-            raise Missing(f"expected {option} with a small model, got none")
-        return self.once(path, lambda: self._open_small(path)).target
-
-    def _open_small(self, path: Path) -> OpenModel:
+            return None
         self._check_small(path)
-        return open_model(path, device=self.model.target.device)
+        return open_model(path, device=self.model.target.device).target
 
     def _check_small(self, path: Path) -> None:
         hide_unseen_bars(path)
@@ -355,13 +364,36 @@ class Drafters(DraftSources):
                 f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"
             )
 
-    def _open_settings(self, path: Path) -> Settings:
+    @cached_property
+    def settings(self) -> Settings | None:
+        """The settings of --settings, checked against what is known of the model before it is loaded."""
+        path = self.args.settings
+        if path is None:
+            return None
         settings, tokenizer = Settings.load(path), self.decoder.tokenizer.sha256
         with value_errors_of(path):
             settings.check(
                 vocab_size=self.facts.vocab_size, slots=settings.slots, tokenizer_sha256=tokenizer, words=self._words
             )
         return settings
+
+    @cached_property
+    def checked_settings(self) -> Settings | None:
+        """The settings, checked against the loaded model."""
+        if self.settings is not None:
+            with value_errors_of(self.args.settings):
+                self.settings.check(vocab_size=self.model.vocab_size, slots=self.slots)
+        return self.settings
+
+    @cached_property
+    def tuned_models(self) -> list[NGram]:
+        """Those that the settings were tuned with."""
+        assert self.settings is not None and self.args.settings is not None
+        with value_errors_of(self.args.settings):
+            models = self.settings.open_models()
+        if models:
+            self._require_tokenizer(models[0], self.args.settings)
+        return models
 
     def _lm(self, path: Path) -> NGram:
         vocab_size = self.facts.vocab_size

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
@@ -162,8 +160,3 @@ class ChainDistribution:
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)
-
-
-def draft_model(sources: DraftSources, *, draft_model: Any = None, ahead: int = 4) -> DraftModelDrafter:
-    small = sources.small(draft_model, "--draft-model")
-    return DraftModelDrafter(small, gamma=ahead, vocab_size=sources.vocab_size, drawn=sources.samples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from rescore.decode.draft.lattice_drafters import LatticeDrafter, check_paths
 from rescore.decode.draft.lattices import Rescoring
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.request_text import last_tokens
 from rescore.decode.verify.draft import Draft
@@ -112,13 +111,3 @@ def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...],
             draws.append(node)
             path[node] = draft
     return tuple(draws), path
-
-
-def drawn(
-    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, paths: int = 1
-) -> DrawnDrafter:
-    if not sources.samples:
-        raise Missing("needs sampled text; give --temperature above 0")
-    lattice = cast("HeadsLattice", sources.lattice(top_k))  # a dump's are not drawn from
-    rescorer = sources.rescorer("paths", lm, alpha) if sources.lms(lm) else None
-    return DrawnDrafter(lattice, rescorer, paths=paths)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.request_text import last_tokens
 from rescore.decode.verify.shaping import Shaping
@@ -212,45 +211,3 @@ def _reranked(n: int, tokens: NDArray, parents: NDArray, cost: NDArray, depths: 
         logq=-value.astype(np.float32),
         count=there.sum(axis=1).astype(np.int32),
     )
-
-
-def base(sources: DraftSources, *, top_k: int | None = None) -> PathDrafter:
-    return PathDrafter(sources.lattice(top_k))
-
-
-def parallel_base(sources: DraftSources, *, paths: int = 16, top_k: int | None = None) -> PathDrafter:
-    return PathDrafter(sources.lattice(top_k), paths=paths)
-
-
-def rescored(sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None) -> PathDrafter:
-    return PathDrafter(sources.lattice(top_k), sources.rescorer("paths", lm, alpha))
-
-
-def parallel_rescored(
-    sources: DraftSources,
-    *,
-    lm: Any = (),
-    alpha: Any = None,
-    top_k: int | None = None,
-    settings: Any = None,
-    paths: int = 16,
-) -> PathDrafter:
-    lattice = sources.lattice(top_k, settings)
-    return PathDrafter(lattice, sources.rescorer("paths", lm, alpha, settings), paths=paths)
-
-
-def medusa_tree(
-    sources: DraftSources, *, nodes: int | str = 64, counts: Any = None, top_k: int | None = None
-) -> LatticeTreeDrafter:
-    lattice, size = sources.lattice(top_k), fixed_size(nodes)
-    return LatticeTreeDrafter(lattice, sources.counted(counts, size, top_k).trees, nodes=size)
-
-
-def eagle_2_tree(sources: DraftSources, *, nodes: int | str = 64, top_k: int | None = None) -> LatticeTreeDrafter:
-    return LatticeTreeDrafter(sources.lattice(top_k), dynamic_trees, nodes=fixed_size(nodes))
-
-
-def pushed_tree(
-    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, nodes: int | str = 64
-) -> PushedTreeDrafter:
-    return PushedTreeDrafter(sources.lattice(top_k), sources.rescorer("paths", lm, alpha), nodes=fixed_size(nodes))

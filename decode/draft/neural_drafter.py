@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.lattices import Lattices, LatticeSession
 from rescore.decode.draft.rescorer import alpha_of_slots, checked_alpha
-from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.request_text import RequestText
@@ -159,11 +157,3 @@ class NeuralSession:
 
     def propose(self, step: DraftStep) -> Proposed:
         return self.rescorer.trees(self.reader, self.lattices.sausages(step), step.texts)
-
-
-def neural(
-    sources: DraftSources, *, neural: Any = None, alpha: Any = None, paths: int = 1, top_k: int | None = None
-) -> NeuralDrafter:
-    small, lattice, weights = sources.small(neural, "--neural"), sources.lattice(top_k), sources.alpha(alpha)
-    one = weights if len(weights) > 1 else weights[0]
-    return NeuralDrafter(lattice, NeuralRescorer(small, vocab_size=sources.vocab_size, alpha=one, paths=paths))

@@ -1,7 +1,6 @@
 """All drafters by name, a line each: commands offer them, explain them and make them from this table.
 
-A new drafter is a file in this folder, with a function of its name (`heads_tree`) that makes it from its sources, and a
-line here. The function's keywords are the options of a command line that it uses.
+A new drafter is a file in this folder, a function in `makers.py` that makes it from sources and sizes, and a line here.
 
 A row of tables, JSON and reports has a drafter's name, then what it drafts with, then its budget:
 
@@ -17,19 +16,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from importlib import import_module
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rescore.decode.draft import makers
+from rescore.decode.draft.sources import AUTO, Sizes, Sources
 
 if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter
-    from rescore.decode.draft.sources import DraftSources
 
-# Homes of several drafters.
-LATTICES = "decode.draft.lattice_drafters"
-TREES = "decode.draft.trees_of_sources"
-HEADS = ("heads",)
-PAPER: dict[str, Any] = {"needs": (*HEADS, "lm"), "cites": "Kim et al. 2024, section 7.2"}
+# What a drafter may need, and how to give it.
+NEEDS = {
+    "heads": "expected a model with heads, got one without",
+    "lm": "expected at least one --lm, or --settings with a file written by `rescore tune`, got none",
+    "counts": "expected --counts with a dump of the model's heads, got none",
+    "neural": "expected --neural with a small model, got none",
+    "draft_model": "expected --draft-model with a small model, got none",
+    "temperature": "needs sampled text; give --temperature above 0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,13 @@ class Spec:
     """A drafter.
 
     name      its only spelling, in commands, JSON and tables
-    home      the module of its function; "blend-without-lm" is `blend` without "lm"
+    make      makes it from sources and sizes
     title     what it drafts
-    needs     of "heads", "lm", "counts", "neural", "draft_model" and "temperature", what it cannot do without
+    options   of a command line, that it uses
+    sizes     the defaults
+    needs     of `NEEDS`, what it cannot do without
+    without   of "heads" and "lm", what it leaves out though it is there
+    one_lm    whether it weighs a single n-gram model
     leaves    of its drafts, at most; None: as many as paths, or nodes
     nested    whether its draft of n nodes is the beginning of a larger one
     replayed  whether a dump can play the target's part: not for drawn drafts, and what needs a model
@@ -47,10 +54,14 @@ class Spec:
     """
 
     name: str
-    home: str
+    make: Callable[[Sources, Sizes], Drafter | None]
     title: str
     _: KW_ONLY
+    options: tuple[str, ...] = ()
+    sizes: Sizes = Sizes()
     needs: tuple[str, ...] = ()
+    without: str = ""
+    one_lm: bool = False
     leaves: int | None = None
     nested: bool = True
     replayed: bool = True
@@ -63,123 +74,233 @@ class Spec:
     @property
     def searches_q(self) -> bool:
         """Whether it searches trees under a q, which says what each node is expected to gain."""
-        return self.options.get("nodes") == "auto"
+        return self.sizes.nodes == AUTO
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of a command line that it uses, by their names there, and their defaults."""
-        parameters = signature(self.function).parameters.values()
-        return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    def lacks(self, sources: Sources) -> str | None:
+        """What is missing among sources, or too much, and what to do; None if nothing is."""
+        there = {
+            "heads": sources.slots,
+            "lm": sources.models,
+            "counts": sources.static,
+            "neural": sources.neural,
+            "draft_model": sources.draft_model,
+            "temperature": sources.sampled,
+        }
+        for need in self.needs:
+            if not there[need]:
+                return NEEDS[need]
+        if not self.one_lm or len(sources.models) < 2:
+            return None
+        from rescore.decode.draft.rescorer import MERGE
 
-    @property
-    def function(self) -> Callable[..., Drafter | None]:
-        """Makes it from sources and options."""
-        name = self.name.partition("-without-")[0]
-        return getattr(import_module(f"rescore.{self.home}"), name.replace("-", "_"))
+        if sources.settings:
+            return f"the settings have several n-gram models, and so no trees; {MERGE}, and tune again"
+        return f"expected one --lm, got {len(sources.models)}; {MERGE}"
 
-    def make(self, sources: DraftSources, **options: Any) -> Drafter | None:
-        """The drafter with these of its `options`, others as they are by default. `Missing` if it lacks a source."""
-        without = self.name.partition("-without-")[2]
-        return self.function(sources, *([without] if without else []), **options)
+    def made(self, sources: Sources, sizes: Sizes) -> Drafter | None:
+        """The drafter of sources of which it `lacks` none."""
+        return self.make(sources.without(self.without) if self.without else sources, sizes)
 
 
+PATHS = ("lm", "alpha", "top_k")
+TREES = ("lm", "alpha", "top_k", "settings", "nodes")
+BLEND = ("settings", "lm", "memory", "nodes", "top_k", "ahead")
+KIM = "Kim et al. 2024, section 7.2"
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        Spec("base", LATTICES, "each head's first candidate", needs=HEADS, leaves=1),
-        Spec("parallel-base", LATTICES, "the P best paths of the heads' lattice", needs=HEADS),
-        Spec("rescored", LATTICES, "the best path of the heads' lattice, rescored by --lm", **PAPER, leaves=1),
-        Spec("parallel-rescored", LATTICES, "its P best paths", **PAPER),
+        Spec(
+            "base",
+            makers.paths,
+            "each head's first candidate",
+            options=("top_k",),
+            needs=("heads",),
+            without="lm",
+            leaves=1,
+        ),
+        Spec(
+            "parallel-base",
+            makers.paths,
+            "the P best paths of the heads' lattice",
+            options=("paths", "top_k"),
+            sizes=Sizes(paths=16),
+            needs=("heads",),
+            without="lm",
+        ),
+        Spec(
+            "rescored",
+            makers.paths,
+            "the best path of the heads' lattice, rescored by --lm",
+            options=PATHS,
+            needs=("heads", "lm"),
+            leaves=1,
+            cites=KIM,
+        ),
+        Spec(
+            "parallel-rescored",
+            makers.paths,
+            "its P best paths",
+            options=(*PATHS, "settings", "paths"),
+            sizes=Sizes(paths=16),
+            needs=("heads", "lm"),
+            cites=KIM,
+        ),
         Spec(
             "drawn",
-            "decode.draft.drawn_drafter",
+            makers.drawn,
             "P paths sampled from the lattice (temperature above 0)",
-            needs=(*HEADS, "temperature"),
+            options=(*PATHS, "paths"),
+            sizes=Sizes(paths=1),
+            needs=("heads", "temperature"),
             replayed=False,
         ),
         Spec(
             "neural",
-            "decode.draft.neural_drafter",
+            makers.neural,
             "P paths of the lattice, rescored by a small model",
-            needs=(*HEADS, "neural"),
+            options=("neural", "alpha", "paths", "top_k"),
+            sizes=Sizes(paths=1),
+            needs=("heads", "neural"),
             replayed=False,
             cites="Kim et al. 2024, section 7.1",
         ),
         Spec(
             "medusa-tree",
-            LATTICES,
+            makers.medusa_tree,
             "the tree of ranks that a dump's text most often follows (--counts)",
-            needs=(*HEADS, "counts"),
+            options=("nodes", "counts", "top_k"),
+            sizes=Sizes(nodes=64),
+            needs=("heads", "counts"),
             cites="Cai et al. 2024, Medusa",
         ),
         Spec(
             "eagle-2-tree",
-            LATTICES,
+            makers.eagle_2_tree,
             "a tree grown layer by layer from the heads' probabilities",
-            needs=HEADS,
+            options=("nodes", "top_k"),
+            sizes=Sizes(nodes=64),
+            needs=("heads",),
             cites="Li et al. 2024, EAGLE-2",
         ),
-        Spec("heads-tree", TREES, "the N most probable prefixes of the heads' lattice", needs=HEADS),
+        Spec(
+            "heads-tree",
+            makers.tree,
+            "the N most probable prefixes of the heads' lattice",
+            options=("nodes", "top_k"),
+            sizes=Sizes(nodes=AUTO),
+            needs=("heads",),
+            without="lm",
+        ),
         Spec(
             "tree",
-            TREES,
+            makers.tree,
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
-            needs=(*HEADS, "lm"),
+            options=TREES,
+            sizes=Sizes(nodes=AUTO),
+            needs=("heads", "lm"),
+            one_lm=True,
         ),
-        Spec("pushed-tree", LATTICES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
-        Spec("lm-alone", TREES, "a tree from --lm alone", needs=("lm",)),
+        Spec(
+            "pushed-tree",
+            makers.pushed_tree,
+            "the same, under the q of whole paths",
+            options=(*PATHS, "nodes"),
+            sizes=Sizes(nodes=64),
+            needs=("heads", "lm"),
+        ),
+        Spec(
+            "lm-alone",
+            makers.lm_alone,
+            "a tree from --lm alone",
+            options=("lm", "nodes", "ahead"),
+            sizes=Sizes(nodes=16),
+            needs=("lm",),
+            one_lm=True,
+        ),
         Spec(
             "prompt-lookup",
-            "decode.draft.published.prompt_lookup",
+            makers.published("prompt_lookup.PromptLookup"),
             "what follows the first earlier occurrence of the last tokens, at most 10",
+            options=("ahead",),
+            sizes=Sizes(ahead=10),
             cites="Saxena 2023",
             leaves=1,
         ),
         Spec(
             "token-recycling",
-            "decode.draft.published.token_recycling",
+            makers.published("token_recycling.TokenRecycling"),
             "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
+            options=("nodes",),
             leaves=80,
             cites="Luo et al. 2024",
         ),
         Spec(
             "suffix-decoding",
-            "decode.draft.published.suffix_decoding",
+            makers.published("suffix_decoding.SuffixTree"),
             "the most frequent continuations of what matches the end of the text",
+            options=("nodes",),
+            sizes=Sizes(nodes=16),
             nested=False,  # the match that it follows depends on the size
             cites="Oliaro et al. 2024",
         ),
         Spec(
             "logit-spec",
-            "decode.draft.published.logit_spec",
+            makers.published("logit_spec.FollowedText"),
             "what followed the end of the text, or a token that the last logits find probable",
+            options=("nodes",),
+            sizes=Sizes(nodes=64),
             cites="Liu et al. 2025",
         ),
         Spec(
             "racer",
-            "decode.draft.published.racer",
+            makers.published("racer.Racer"),
             "the most frequent continuations of what matches the end of the text, then the model's last predictions",
+            options=("nodes",),
+            sizes=Sizes(nodes=64),
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",
         ),
-        Spec("blend-without-lm", TREES, "blend without --lm", needs=("lm",)),
-        Spec("blend-without-heads", TREES, "blend without the heads", needs=HEADS),
+        Spec(
+            "blend-without-lm",
+            makers.blend,
+            "blend without --lm",
+            options=BLEND,
+            sizes=Sizes(nodes=AUTO),
+            needs=("lm",),
+            without="lm",
+            one_lm=True,
+        ),
+        Spec(
+            "blend-without-heads",
+            makers.blend,
+            "blend without the heads",
+            options=BLEND,
+            sizes=Sizes(nodes=AUTO),
+            needs=("heads",),
+            without="heads",
+            one_lm=True,
+        ),
         Spec(
             "blend",
-            TREES,
+            makers.blend,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",
+            options=BLEND,
+            sizes=Sizes(nodes=AUTO),
+            one_lm=True,
         ),
         Spec(
             "draft-model",
-            "decode.draft.draft_model_drafter",
+            makers.draft_model,
             "the continuation that a small model generates",
+            options=("draft_model", "ahead"),
+            sizes=Sizes(ahead=4),
             replayed=False,
             cites="Leviathan et al. 2023; Chen et al. 2023",
             needs=("draft_model",),
             leaves=1,
         ),
-        Spec("none", "decode.draft.sources", "plain decoding, one token per pass", leaves=1, replayed=False),
+        Spec("none", makers.none, "plain decoding, one token per pass", leaves=1, replayed=False),
     )
 }
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.lattice_drafters import PathDrafter, StaticTree
 from rescore.decode.draft.registry import SPECS, Spec, row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.sources import DraftSources, Missing
+from rescore.decode.draft.sources import Sizes, Sources
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay.recorded import RecordedHeads, fitted_models
@@ -44,115 +44,62 @@ class Budgets:
             raise ValueError(f"top_k: expected 1..64, got {self.top_k}")
 
 
-class RecordedSources(DraftSources):
-    """The sources of a dump's drafters.
-
-    rescorer  n-gram models, and the weights that are not tuned
-    tuned     the models of settings, if they are open
-    counts    the part that Medusa's tree is counted on; None: there is no such tree
-
-    ValueError if a model's vocabulary or tokenizer is not the dump's.
-    """
-
-    def __init__(
-        self,
-        dump: Dump,
-        rescorer: Rescorer,
-        *,
-        tuned: Sequence[NGram] | None = None,
-        counts: SplitPart | None = None,
-    ):
-        super().__init__(rescorer.threads)
-        self.dump, self.counts, self._tuned_models = dump, counts, tuned
-        fitted_models(dump, rescorer.models)
-        self._rescorer = rescorer.widened(dump.header.vocab_size)
-        self._block: Any = None  # of `of`
-
-    def of(self, block: DumpBlock, task: str | None = None) -> RecordedSources:
-        """These sources at a block's rows. task: as in `DraftSources`."""
-        own = copy(self)
-        own._block, own.task = block, task
-        return own
-
-    @property
-    def vocab_size(self) -> int:
-        return self.dump.header.vocab_size
-
-    @property
-    def slots(self) -> int:
-        return self.dump.slots
-
-    @property
-    def target(self) -> NoReturn:
-        raise Missing("a replay has no passes to time")
-
-    def heads(self, top_k: int | None) -> RecordedHeads:
-        if not self.slots:
-            raise Missing(f"{self.dump.path}: a dump of a model without heads")
-        return RecordedHeads(self._block, top_k)
-
-    def lms(self, lm: Any) -> list[NGram]:
-        return list(self._rescorer.models)
-
-    def weights(self, lm: Any, alpha: Any) -> list[list[float]]:
-        return [list(row) for row in self._rescorer.alpha]
-
-    def settings(self, settings: Settings) -> Settings:
-        return settings
-
-    def tuned_models(self, settings: Settings) -> Sequence[NGram]:
-        return super().tuned_models(settings) if self._tuned_models is None else self._tuned_models
-
-    def small(self, path: Any, option: str) -> NoReturn:
-        raise Missing(f"{option}: not in a replay")
-
-    def counted(self, counts: Any, nodes: int, top_k: int | None) -> StaticTree:
-        if self.counts is None or not any(self.counts.split.tune.values()):
-            raise Missing("no part of the dump to count Medusa's tree on")
-        part = self.counts
-        try:
-            return self.once(
-                ("counted", nodes),
-                lambda: StaticTree.counted(
-                    (block for task in self.dump.tasks for block in part.blocks(self.dump, task)),
-                    nodes,
-                    top_k=top_k,
-                ),
-            )
-        except ValueError as error:  # no true token is among the candidates
-            raise Missing(str(error)) from None
-
-    def memory(self, memory: TextMemory | None) -> TextMemory | None:
-        return memory
-
-
 def rows_of(
-    sources: RecordedSources,
+    dump: Dump,
+    rescorer: Rescorer,
     budgets: Budgets,
     *,
     only: Collection[str] | None = None,
     settings: Settings | None = None,
+    tuned: Sequence[NGram] | None = None,
     memory: TextMemory | None = None,
+    counts: SplitPart | None = None,
     others: Sequence[Replay] = (),
     everywhere: Collection[str] = (),
 ) -> list[Replay]:
     """The registry's drafters, each without settings, with them, and with the memory; then `others`, and the oracle of
-    the heads' lattices.
+    the heads' lattices. ValueError if a model's vocabulary or tokenizer is not the dump's.
 
+    rescorer    n-gram models, and the weights that are not tuned
     only        names of drafters; None: all that the sources allow, but published ones that ignore heads only where
                 there are none
+    tuned       the models of settings, if they are open
+    counts      the part that Medusa's tree is counted on; None: there is no such tree
     everywhere  those that draft at every row (`DrafterReplay`)
     """
+    fitted_models(dump, rescorer.models)
+    sources = Sources(
+        vocab_size=dump.header.vocab_size,
+        slots=dump.slots,
+        models=rescorer.widened(dump.header.vocab_size).models,
+        alpha=rescorer.alpha.tolist(),
+        static=_counted(dump, counts, budgets) if only is None or "medusa-tree" in only else None,
+        threads=rescorer.threads,
+    )
+    with_settings = None
     if settings:
-        check_dump(settings, sources.dump)
+        check_dump(settings, dump)
+        with_settings = replace(sources, settings=settings, models=settings.open_models() if tuned is None else tuned)
     found: list[Replay] = []
     for name, spec in SPECS.items():
         wanted = name in only if only is not None else spec.of_heads or not (spec.cites and sources.slots)
         if wanted and spec.replayed:
-            for variant, options in _variants(spec, budgets, settings, memory):
-                found += _replays(spec, variant, options, sources, budgets, everywhere=name in everywhere)
-    oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if sources.slots else []
+            for row in _variants(spec, sources, with_settings, memory):
+                if spec.lacks(row.sources) is None:
+                    found += _replays(spec, row, budgets, everywhere=name in everywhere)
+    oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if dump.slots else []
     return [*found, *others, *oracle]
+
+
+def _counted(dump: Dump, part: SplitPart | None, budgets: Budgets) -> StaticTree | None:
+    """Medusa's tree, of which the first nodes are the smaller ones; None if no true token is among the candidates."""
+    if not dump.slots or part is None or not any(part.split.tune.values()):
+        return None
+    blocks = (block for task in dump.tasks for block in part.blocks(dump, task))
+    try:
+        return StaticTree.counted(blocks, max(budgets.nodes), top_k=budgets.top_k)
+    except ValueError:
+        return None
 
 
 def check_dump(settings: Settings, dump: Dump) -> None:
@@ -161,45 +108,43 @@ def check_dump(settings: Settings, dump: Dump) -> None:
     settings.check(vocab_size=header.vocab_size, slots=dump.slots, tokenizer_sha256=header.tokenizer_sha256)
 
 
-def _variants(
-    spec: Spec, budgets: Budgets, settings: Settings | None, memory: TextMemory | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What follows the drafter's name, and its options."""
-    yield "", {"top_k": budgets.top_k}
-    if settings and "settings" in spec.options:
-        yield " tuned", {"settings": settings}
-        if "nodes" in spec.options and any(one.by_task for one in (settings.trees or {}).values()):
-            yield " tuned by task", {"settings": settings}
+class _Variant(NamedTuple):
+    """What follows the drafter's name, and what it drafts with. tuned: whether settings choose the candidates."""
+
+    name: str
+    sources: Sources
+    tuned: bool = False
+
+    def at(self, block: DumpBlock) -> Sources:
+        """These sources at a block's rows."""
+        heads = partial(RecordedHeads, block) if block.slots else None
+        return replace(self.sources, lattices=heads, task=block.task if self.name == " tuned by task" else None)
+
+
+def _variants(spec: Spec, sources: Sources, tuned: Sources | None, memory: TextMemory | None) -> Iterator[_Variant]:
+    yield _Variant("", sources)
+    if tuned and tuned.settings and "settings" in spec.options:
+        yield _Variant(" tuned", tuned, True)
+        if spec.searches_q and any(one.by_task for one in (tuned.settings.trees or {}).values()):
+            yield _Variant(" tuned by task", tuned, True)
     if memory and "memory" in spec.options:
-        yield " with memory", {"top_k": budgets.top_k, "settings": settings, "memory": memory}
+        yield _Variant(" with memory", replace(tuned or sources, memory=memory))
 
 
-def _replays(
-    spec: Spec,
-    variant: str,
-    options: Mapping[str, Any],
-    sources: RecordedSources,
-    budgets: Budgets,
-    *,
-    everywhere: bool,
-) -> Iterator[Replay]:
-    """One replay for budgets that share a search; none if the drafter lacks a source."""
-    option, name = next((one for one in ("nodes", "paths") if one in spec.options), ""), f"{spec.name}{variant}"
-    for sizes in _searches(spec, option, name, budgets):
-        largest = max(sizes.values(), key=lambda n: n or 0)
-        own = {one: value for one, value in {**options, option: largest}.items() if one in spec.options}
+def _replays(spec: Spec, variant: _Variant, budgets: Budgets, *, everywhere: bool) -> Iterator[Replay]:
+    """One replay for budgets that share a search."""
+    option, name = next((one for one in ("nodes", "paths") if one in spec.options), ""), f"{spec.name}{variant.name}"
+    top_k = None if variant.tuned else budgets.top_k
+    for searched in _searches(spec, option, name, budgets):
+        largest = max(searched.values(), key=lambda n: n or 0)
+        sizes = replace(spec.sizes, top_k=top_k, **({option: largest} if option else {}))
 
-        def make(block: DumpBlock, own: dict[str, Any] = own) -> Drafter:
-            here = sources.of(block, block.task if variant == " tuned by task" else None)
-            drafter = spec.make(here, **own)
+        def make(block: DumpBlock, sizes: Sizes = sizes) -> Drafter:
+            drafter = spec.made(variant.at(block), sizes)
             assert drafter is not None
             return drafter
 
-        try:
-            spec.make(sources, **own)
-        except Missing:
-            return
-        yield DrafterReplay(budgets=sizes, make=make, everywhere=everywhere)
+        yield DrafterReplay(budgets=searched, make=make, everywhere=everywhere)
 
 
 def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict[str, int | None]]:
@@ -209,7 +154,7 @@ def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict
         return [{**further, name: budgets.p}]
     if option != "nodes":
         return [{name: None}]
-    own: list[dict[str, int | None]] = [] if spec.options["nodes"] else [{name: None}]
+    own: list[dict[str, int | None]] = [] if spec.sizes.nodes else [{name: None}]
     sizes: dict[str, int | None] = {row_name(name, n): n for n in budgets.nodes}
     return [*own, sizes] if spec.nested else [*own, *({one: n} for one, n in sizes.items())]
 

@@ -23,7 +23,7 @@ from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.reliability import Reliability, reliability
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
@@ -126,9 +126,16 @@ def measure(
     """Runs all analyses. advance: called with numbers of rows, about `rows_to_come` in total."""
     tasks, part, budgets = options.tasks_of(dump), options.split.part(options.part), options.budgets
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
-    sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
-    others = neural.drafters if neural else ()
-    drafters = rows_of(sources, budgets, settings=options.tuned, others=others, everywhere=EVERYWHERE)
+    drafters = rows_of(
+        dump,
+        rescorer,
+        budgets,
+        settings=options.tuned,
+        tuned=options.tuned_models,
+        counts=options.split.part("tune"),
+        others=neural.drafters if neural else (),
+        everywhere=EVERYWHERE,
+    )
     stem = "tree" if len(rescorer.models) == 1 else "heads-tree"
     lost = LostCounts(
         draft=row_name(stem, BUDGET),

@@ -16,7 +16,7 @@ from rescore.decode.draft.rescorer import MERGE, Rescorer
 from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
 from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
@@ -192,9 +192,9 @@ def evaluate(
     oracle.
     """
     weights = [DEFAULT_ALPHA / len(models)] * len(models) if models else None
-    sources = RecordedSources(dump, Rescorer(models, alpha=weights, threads=threads), tuned=fitted_models(dump, models))
+    rescorer, tuned = Rescorer(models, alpha=weights, threads=threads), fitted_models(dump, models)
     budgets = Budgets(nodes=SIZES, p=settings.p or 1, top_k=settings.top_k or None)
-    drafters = rows_of(sources, budgets, only=COMPARED, settings=settings)
+    drafters = rows_of(dump, rescorer, budgets, only=COMPARED, settings=settings, tuned=tuned)
     return replay_dump(dump, drafters, split=settings.split.part(part))
 
 

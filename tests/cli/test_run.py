@@ -12,7 +12,7 @@ from support.refusals import assert_named
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.figures import Figures
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
@@ -31,7 +31,7 @@ EFFICIENCY = {
 
 def test_figures_and_intervals_are_those_of_the_replay(world, capsys):
     dump, model = Dump.open(world / "dump"), Rescorer(cli.NGram.open(world / "lm.ngram"), alpha=[[0.3, 0.2, 0.1]])
-    rows = rows_of(RecordedSources(dump, model), Budgets(p=5, top_k=4), everywhere=("base", "rescored"))
+    rows = rows_of(dump, model, Budgets(p=5, top_k=4), everywhere=("base", "rescored"))
     expected = replay_dump(dump, rows)
     words = f"run {world}/dump --lm {world}/lm.ngram --alpha 0.3,0.2,0.1 --paths 5 --top-k 4 --seed 7"
     report, resampled = cli.figures(capsys, words), Figures.of(expected, seed=7)

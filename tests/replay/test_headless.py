@@ -25,7 +25,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.target import Block
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -91,7 +91,7 @@ class AsInAReplay(Watched):
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_the_replay_gives_the_passes_of_decoding(world, kind):
     dump, lm, model = Dump.open(world / kind), NGram.open(world / "lm.ngram"), target(world)
-    result = replay_dump(dump, rows_of(RecordedSources(dump, Rescorer(lm)), Budgets()))
+    result = replay_dump(dump, rows_of(dump, Rescorer(lm), Budgets()))
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {

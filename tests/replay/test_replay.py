@@ -19,7 +19,7 @@ from rescore.decode.draft.calibration import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.replay import OracleReplay
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.table import lines_of
 from rescore.lattice.checked import validate
@@ -52,7 +52,7 @@ def drafters(rescorer: Rescorer) -> dict[str, AcceptedOf]:
 
 def standard(dump, rescorer, **options):
     names = ("base", "parallel-base", "rescored", "parallel-rescored", "heads-tree", "tree", "lm-alone")
-    return rows_of(RecordedSources(dump, rescorer), Budgets(**options), only=names)
+    return rows_of(dump, rescorer, Budgets(**options), only=names)
 
 
 def test_equals_the_slow_replay(dump, rescorer):

@@ -18,7 +18,7 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, PathWeights, Settings, TreeWeights
 from rescore.decode.replay import rows
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
@@ -266,7 +266,7 @@ def test_settings_without_heads_are_kept_and_replayed(headless, read_headless, l
     assert rescorer.calibration == best and rescorer.models[0].order == (3 if lm else 1)
     refuses(ValueError, lambda: loaded.calibration("open"), "'open'")
     refuses(ValueError, lambda: loaded.rescorer(), "'blend'")
-    drafters = rows_of(RecordedSources(dump, Rescorer(lm or ())), Budgets(), settings=loaded)
+    drafters = rows_of(dump, Rescorer(lm or ()), Budgets(), settings=loaded)
     result = replay_dump(dump, drafters, split=loaded.split.part("heldout"))
     for name in ("blend-without-lm 16", "blend-without-lm tuned 64", "lm-alone 16"):
         assert (name in result.names) == (lm is not None)
@@ -282,8 +282,8 @@ def test_default_weights_of_settings_keep_their_own_model(read_headless):
     other = NGram.uniform(mine.vocab_size)
     settings = tune(dump, mine).settings((), values={})
     settings.trees["blend"] = TreeWeights(overall=HEADLESS)
-    sources = RecordedSources(dump, Rescorer(other), tuned=[mine])
-    (given, tuned) = rows_of(sources, Budgets(nodes=(16,)), settings=settings, only=("blend",))
+    budgets, only = Budgets(nodes=(16,)), ("blend",)
+    (given, tuned) = rows_of(dump, Rescorer(other), budgets, settings=settings, tuned=[mine], only=only)
     block = next(dump.blocks())
     for row, lm in ((given, other), (tuned, mine)):
         assert row.make(block).rescorer.models[0].order == lm.order

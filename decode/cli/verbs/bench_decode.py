@@ -215,16 +215,16 @@ def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bo
 
 def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
     """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
-    if lms > 1 and "lm" in spec.options and (spec.searches_q or "alpha" not in spec.options):
+    if lms > 1 and spec.one_lm:
         return
-    nodes = spec.options.get("nodes")
-    if nodes == "auto":
+    nodes = spec.sizes.nodes
+    if spec.searches_q:
         for size in (*SIZES, "auto") if trees else ():
             yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
         return
     name, options = (row_name(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
     yield Plan(name=name, kind=spec.name, options=options)
-    if trees and spec.options.get("paths", 1) > 1:  # the paper's form
+    if trees and (spec.sizes.paths or 1) > 1:  # the paper's form
         yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
 
 
@@ -245,7 +245,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
         elif args.engine:
             from rescore.decode.bench.llama_cpp import llama_contender
 
-            models, context = drafters.lms(args.lm), longest + args.max_tokens + ROOM
+            models, context = drafters.lms, longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
             yield llama_contender(locate_model(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:

@@ -157,7 +157,7 @@ def run(args: GenerateArgs) -> Result:
         structure=structure,
         prediction=open_prediction(args.prediction, decoder),
     )
-    memory = drafters.memory(args.memory)
+    memory = drafters.memory
     with not_remembered(memory if args.compare else None):
         if args.compare:
             warm_up(decoder, ids, drafting, options)
@@ -191,7 +191,7 @@ def run(args: GenerateArgs) -> Result:
             plain.statistics,
             speedup,
             measure_of(decoder.model.target, rows=len(ids)),
-            nodes=args.nodes or SPECS[kind].options.get("nodes"),
+            nodes=args.nodes or SPECS[kind].sizes.nodes,
             rows=len(ids),
             totals=totals,
         ).on(getattr(decoder.model.target, "reading", None))

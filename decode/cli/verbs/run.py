@@ -124,7 +124,7 @@ def run(args: RunArgs) -> Result:
 def replayed(args: RunArgs) -> Report:
     """Replays the dumps and writes their passes and drafts."""
     from rescore.decode.cli import models, screen
-    from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+    from rescore.decode.replay.rows import Budgets, rows_of
     from rescore.decode.replay.run import replay_dump
     from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_passes
 
@@ -150,8 +150,15 @@ def replayed(args: RunArgs) -> Report:
             listeners += [partial(write_paths, drafts, dump)] if drafts else []
             with value_errors_of(dump.path):
                 counts = part.split.part("tune") if part and part.name == "heldout" else None
-                sources = RecordedSources(dump, rescorer, counts=counts)
-                drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=("base", "rescored"))
+                drafters = rows_of(
+                    dump,
+                    rescorer,
+                    budgets,
+                    settings=settings,
+                    memory=memory,
+                    counts=counts,
+                    everywhere=("base", "rescored"),
+                )
                 results.append(
                     replay_dump(
                         dump,

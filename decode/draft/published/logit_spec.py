@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.published.baseline import BaselineDrafter, Method
-from rescore.decode.draft.sources import DraftSources, fixed_size
+from rescore.decode.draft.published.baseline import Method
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.lattice.tree import TokenTree
 
@@ -82,7 +81,3 @@ def _row_of_root(read: Read, last: LastPass | None) -> int:
     if last is None or not last.tree.size:
         return len(read.tokens) - 1
     return 1 + last.accepted[-1] if last.accepted else 0
-
-
-def logit_spec(sources: DraftSources, *, nodes: int | str = 64) -> BaselineDrafter:
-    return BaselineDrafter(FollowedText, fixed_size(nodes))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.published.baseline import BaselineDrafter, Method
-from rescore.decode.draft.sources import DraftSources
+from rescore.decode.draft.published.baseline import Method
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.lattice.tree import TokenTree, token_ids
 
@@ -40,7 +39,3 @@ class PromptLookup(Method):
     def draft(self, history: NDArray[np.int32], n: int | None, read: Read | None, last: LastPass | None) -> TokenTree:
         assert n is not None
         return TokenTree.from_drafts(looked_up(history, n)[None])
-
-
-def prompt_lookup(sources: DraftSources, *, ahead: int = 10) -> BaselineDrafter:
-    return BaselineDrafter(PromptLookup, ahead)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.published.baseline import BaselineDrafter, Method
+from rescore.decode.draft.published.baseline import Method
 from rescore.decode.draft.published.token_recycling import TokenRecycling
-from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import TOP, LastPass, Read
 from rescore.lattice.tree import TokenTree
 
@@ -139,7 +138,3 @@ class RunTrie:
             self._used[node] = None
             self._used.move_to_end(node)
             node = node.parent
-
-
-def racer(sources: DraftSources, *, nodes: int | str = 64) -> BaselineDrafter:
-    return BaselineDrafter(Racer, fixed_size(nodes))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.published.baseline import BaselineDrafter, Method
-from rescore.decode.draft.sources import DraftSources, fixed_size
+from rescore.decode.draft.published.baseline import Method
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.lattice.tree import TokenTree
 
@@ -92,7 +91,3 @@ def _speculated(match: _Suffix, n: int) -> tuple[TokenTree, float]:
         score -= share
         offer(node, len(tokens) - 1, -share)
     return TokenTree.from_parents(tokens, parents), score
-
-
-def suffix_decoding(sources: DraftSources, *, nodes: int | str = 16) -> BaselineDrafter:
-    return BaselineDrafter(SuffixTree, fixed_size(nodes))

@@ -7,8 +7,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.published.baseline import BaselineDrafter, Method
-from rescore.decode.draft.sources import DraftSources, fixed_size
+from rescore.decode.draft.published.baseline import Method
 from rescore.decode.models.draft_step import TOP, LastPass, Read
 from rescore.lattice.tree import TokenTree
 
@@ -87,7 +86,3 @@ class TokenRecycling(Method):
             parents.append(parent)
             offer(token, len(tokens) - 1, -cost)
         return TokenTree.from_parents(tokens, parents)
-
-
-def token_recycling(sources: DraftSources, *, nodes: int | str | None = None) -> BaselineDrafter:
-    return BaselineDrafter(TokenRecycling, fixed_size(nodes) if nodes else None)

@@ -1,0 +1,132 @@
+"""Makes drafters from sources and sizes; `registry.py` names them. Each imports what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from rescore.decode.draft.sources import AUTO, Sizes, Sources
+
+if TYPE_CHECKING:
+    from rescore.decode.draft.drafter import Drafter
+    from rescore.decode.draft.heads_lattice import HeadsLattice
+    from rescore.decode.draft.rescorer import Rescorer
+
+
+def paths(sources: Sources, sizes: Sizes) -> Drafter:
+    """The best paths of the heads' lattice, rescored by the n-gram models if there are any."""
+    from rescore.decode.draft.lattice_drafters import PathDrafter
+
+    return PathDrafter(sources.lattice(sizes), _rescorer(sources, "paths"), paths=sizes.paths or 1)
+
+
+def drawn(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.drawn_drafter import DrawnDrafter
+
+    lattice = cast("HeadsLattice", sources.lattice(sizes))  # a dump's are not drawn from
+    return DrawnDrafter(lattice, _rescorer(sources, "paths"), paths=sizes.paths or 1)
+
+
+def neural(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
+
+    assert sources.neural is not None
+    (alpha,) = sources.alpha
+    weights = alpha if len(alpha) > 1 else alpha[0]
+    rescorer = NeuralRescorer(sources.neural, vocab_size=sources.vocab_size, alpha=weights, paths=sizes.paths or 1)
+    return NeuralDrafter(sources.lattice(sizes), rescorer)
+
+
+def medusa_tree(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.lattice_drafters import LatticeTreeDrafter
+
+    assert sources.static is not None
+    return LatticeTreeDrafter(sources.lattice(sizes), sources.static.trees, nodes=sizes.number)
+
+
+def eagle_2_tree(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.lattice_drafters import LatticeTreeDrafter, dynamic_trees
+
+    return LatticeTreeDrafter(sources.lattice(sizes), dynamic_trees, nodes=sizes.number)
+
+
+def pushed_tree(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.lattice_drafters import PushedTreeDrafter
+
+    return PushedTreeDrafter(sources.lattice(sizes), _rescorer(sources, "paths"), nodes=sizes.number)
+
+
+def tree(sources: Sources, sizes: Sizes) -> Drafter:
+    """Of the heads' candidates, rescored by the n-gram model if there is one."""
+    return _tree(sources, sizes, _rescorer(sources, "closed"))
+
+
+def blend(sources: Sources, sizes: Sizes) -> Drafter:
+    """Of all sources."""
+    from rescore.decode.draft.blended_drafter import blend_rescorer
+
+    calibration, settings = None, sources.settings
+    if settings:
+        kind = "open" if sources.lattices else "alone" if settings.slots else "blend"
+        calibration = settings.calibration(kind, sources.task)
+    lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
+    rescorer = blend_rescorer(sources.vocab_size, lm, calibration, memory=memory, threads=threads)
+    return _tree(sources, sizes, rescorer)
+
+
+def lm_alone(sources: Sources, sizes: Sizes) -> Drafter:
+    """As deep as the heads' lattices, if there are any, else as wide."""
+    from rescore.decode.draft.tree_drafter import ngram_drafter
+
+    slots = sizes.ahead or sources.slots or sizes.number
+    return ngram_drafter(sources.models[0], slots=slots, nodes=sizes.number, threads=sources.threads)
+
+
+def draft_model(sources: Sources, sizes: Sizes) -> Drafter:
+    from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+
+    assert sources.draft_model is not None and sizes.ahead is not None
+    small, ahead, drawn = sources.draft_model, sizes.ahead, sources.sampled
+    return DraftModelDrafter(small, gamma=ahead, vocab_size=sources.vocab_size, drawn=drawn)
+
+
+def published(name: str) -> Callable[[Sources, Sizes], Drafter]:
+    """Makes the drafter of a method of `published/`: "racer.Racer"."""
+
+    def make(sources: Sources, sizes: Sizes) -> Drafter:
+        from rescore.decode.draft.published.baseline import BaselineDrafter
+
+        module, _, method = name.partition(".")
+        found = getattr(import_module(f"rescore.decode.draft.published.{module}"), method)
+        return BaselineDrafter(found, sizes.number if sizes.nodes else sizes.ahead)
+
+    return make
+
+
+def none(sources: Sources, sizes: Sizes) -> None:
+    """No drafter: plain decoding."""
+
+
+def _tree(sources: Sources, sizes: Sizes, rescorer: Rescorer) -> Drafter:
+    from rescore.decode.draft.pace import AutoWidth
+    from rescore.decode.draft.tree_drafter import TreeDrafter
+
+    lattice = sources.lattice(sizes) if sources.lattices else None
+    assert sizes.nodes != AUTO or sources.target is not None, "a target, whose passes are timed"
+    nodes = AutoWidth(sources.target) if sizes.nodes == AUTO and sources.target else sizes.number
+    return TreeDrafter(lattice, rescorer, nodes=nodes, depth=sizes.ahead, chains=sources.chains)
+
+
+def _rescorer(sources: Sources, kind: str) -> Rescorer:
+    """With the n-gram models at their weights, or at those that settings have for "paths" or "closed" trees; without
+    any, that of the heads alone.
+    """
+    from rescore.decode.draft.rescorer import Rescorer
+
+    models, settings, threads = sources.models, sources.settings, sources.threads
+    if not settings or not models:
+        return Rescorer(models, alpha=sources.alpha if models else None, threads=threads)
+    if kind == "paths":
+        return settings.rescorer(models=models, threads=threads)
+    return settings.calibrated(kind, task=sources.task, models=models, threads=threads)
