@@ -22,7 +22,7 @@ from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import StaticTree
-from rescore.decode.draft.registry import SPECS, Spec
+from rescore.decode.draft.registry import NEEDS, SPECS, Spec
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import AUTO, Sizes, Sources
 from rescore.decode.draft.text_memory import TextMemory
@@ -231,12 +231,20 @@ class Drafters:
         sizes = replace(spec.sizes, **{name: value for name, value in given.items() if value})
         if sizes.nodes == AUTO and not spec.searches_q:
             raise Misuse(f"--drafter {kind}: --nodes auto: only for trees under a q; give a number of nodes")
+        if lack := self._lack(spec):
+            raise Misuse(f"--drafter {kind}: {lack}")
         chains = self.facts.recurrent and layout != "rows"
         laid = TreeLayout() if chains and spec.searches_q else self._layout(spec, sizes, layout)
-        sources = self._sources(spec, sizes, chains)
-        if lack := spec.lacks(sources):
-            raise Misuse(f"--drafter {kind}: {lack}")
-        return NamedDrafter(name=kind, drafter=spec.made(sources, sizes), layout=laid)
+        return NamedDrafter(name=kind, drafter=spec.made(self._sources(spec, sizes, chains), sizes), layout=laid)
+
+    def _lack(self, spec: Spec) -> str | None:
+        """What the command line lacks for a drafter, known before the model is loaded."""
+        tuned = self.settings if "settings" in spec.options else None
+        models = len(tuned.models if tuned else self.args.lm)
+        given = {name for name in NEEDS if getattr(self.args, name)} - {"lm", "heads"}
+        given |= {"lm"} if models else set()
+        given |= {"heads"} if self.facts.heads else set()
+        return spec.lacks(given, models, tuned=tuned is not None)
 
     def check_used(self, kind: str) -> None:
         """Misuse for an option that the drafter ignores."""

@@ -14,7 +14,7 @@ A row of tables, JSON and reports has a drafter's name, then what it drafts with
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -76,29 +76,24 @@ class Spec:
         """Whether it searches trees under a q, which says what each node is expected to gain."""
         return self.sizes.nodes == AUTO
 
-    def lacks(self, sources: Sources) -> str | None:
-        """What is missing among sources, or too much, and what to do; None if nothing is."""
-        there = {
-            "heads": sources.slots,
-            "lm": sources.models,
-            "counts": sources.static,
-            "neural": sources.neural,
-            "draft_model": sources.draft_model,
-            "temperature": sources.sampled,
-        }
+    def lacks(self, given: Collection[str], models: int, *, tuned: bool = False) -> str | None:
+        """What is missing, or too much, and what to do; None if nothing is.
+
+        given: names of `NEEDS`; models: how many n-gram models there are; tuned: whether settings have them
+        """
         for need in self.needs:
-            if not there[need]:
+            if need not in given:
                 return NEEDS[need]
-        if not self.one_lm or len(sources.models) < 2:
+        if not self.one_lm or models < 2:
             return None
         from rescore.decode.draft.rescorer import MERGE
 
-        if sources.settings:
+        if tuned:
             return f"the settings have several n-gram models, and so no trees; {MERGE}, and tune again"
-        return f"expected one --lm, got {len(sources.models)}; {MERGE}"
+        return f"expected one --lm, got {models}; {MERGE}"
 
     def made(self, sources: Sources, sizes: Sizes) -> Drafter | None:
-        """The drafter of sources of which it `lacks` none."""
+        """The drafter of sources that have what it needs."""
         return self.make(sources.without(self.without) if self.without else sources, sizes)
 
 

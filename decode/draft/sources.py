@@ -76,6 +76,12 @@ class Sources:
     task: str | None = None
     threads: int = 1
 
+    @property
+    def given(self) -> set[str]:
+        """The sources that a dump has, of `registry.NEEDS`."""
+        there = {"heads": self.slots, "lm": self.models, "counts": self.static}
+        return {name for name, source in there.items() if source}
+
     def without(self, source: str) -> Sources:
         """These without "heads" or "lm"."""
         return replace(self, lattices=None) if source == "heads" else replace(self, models=(), alpha=())

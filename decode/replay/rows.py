@@ -85,7 +85,7 @@ def rows_of(
         wanted = name in only if only is not None else spec.of_heads or not (spec.cites and sources.slots)
         if wanted and spec.replayed:
             for row in _variants(spec, sources, with_settings, memory):
-                if spec.lacks(row.sources) is None:
+                if spec.lacks(row.sources.given, len(row.sources.models)) is None:
                     found += _replays(spec, row, budgets, everywhere=name in everywhere)
     oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if dump.slots else []
     return [*found, *others, *oracle]
