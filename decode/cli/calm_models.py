@@ -9,8 +9,8 @@ import torch
 
 from rescore.decode.calm.confidence import Threshold
 from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, usual_exits
-from rescore.decode.cli.decoders import Decoder, open_decoder
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
+from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model
 from rescore.decode.cli.options import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import Prompt, read_prompts
@@ -24,7 +24,7 @@ from rescore.decode.models.exit_heads import ExitHeads, exits_of
 class ExitModel:
     """A model, its layers, and the trained exits of --exits, if any."""
 
-    decoder: Decoder
+    lazy: LazyModel
     layered: LayeredModel
     heads: ExitHeads | None
 
@@ -40,28 +40,28 @@ class ExitModel:
         )
 
     def options(self, max_tokens: int) -> Options:
-        return Options(max_tokens=max_tokens, stopping=Stopping(tokens=frozenset(self.decoder.ends)))
+        return Options(max_tokens=max_tokens, stopping=Stopping(tokens=frozenset(self.lazy.ends)))
 
 
 def open_exit_model(args: ExitModelArgs, exits: Path | None = None) -> ExitModel:
     """The model of the command line. `exits` are checked against it."""
     torch.set_num_threads(args.threads)
-    decoder = open_decoder(args, args.model)
-    target = decoder.model.target
+    model = open_lazy_model(args, args.model)
+    target = model.opened.target
     if not isinstance(target, (CausalLMTarget, EncoderDecoderTarget)):
-        raise ValueError(f"{args.model}: expected a Hugging Face model, got {decoder.facts.kind}")
+        raise ValueError(f"{args.model}: expected a Hugging Face model, got {model.facts.kind}")
     layered, heads = LayeredModel(target), None
     if exits:
         heads = exits_of(exits, target.model)
-    return ExitModel(decoder=decoder, layered=layered, heads=heads)
+    return ExitModel(lazy=model, layered=layered, heads=heads)
 
 
-def chosen_prompts(args: PromptArgs, decoder: Decoder) -> list[Prompt]:
+def chosen_prompts(args: PromptArgs, model: LazyModel) -> list[Prompt]:
     """The prompts within --limit and after --skip. Raises ValueError if one leaves no room for a text."""
-    tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
+    tasks = read_prompts(args.prompts, model.facts.vocab_size, model.text, limit=args.limit)
     found = [prompt for prompts in tasks.values() for prompt in prompts[args.skip :]]
     if not found:
         raise ValueError(f"{args.prompts}: expected prompts after --skip {args.skip}, got none")
     for prompt in found:
-        decoder.check_length(f"{args.prompts}, line {prompt.number + 1}", len(prompt.tokens), args.max_tokens)
+        model.check_length(f"{args.prompts}, line {prompt.number + 1}", len(prompt.tokens), args.max_tokens)
     return found

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.cli import screen
-from rescore.decode.cli.decoders import Decoder, NamedDrafter
+from rescore.decode.cli.command_sources import CommandDrafter
 from rescore.decode.cli.groups import DecodingArgs
+from rescore.decode.cli.lazy_model import LazyModel
 from rescore.decode.draft.pace import PassCosts, forget
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.text_memory import TextMemory
@@ -42,12 +43,12 @@ def not_remembered(memory: TextMemory | None) -> Iterator[None]:
         memory.frozen = False
 
 
-def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:
+def warm_up(model: LazyModel, ids: list[NDArray[np.int32]], drafting: CommandDrafter, options: Options) -> None:
     """Decodes a few tokens plainly and with drafts: first passes are slow and would distort the comparison."""
     short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
-    generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))
-    generate(decoder.model.target, short, drafting.drafter, options)
-    forget(decoder.model.target)
+    generate(model.opened.target, short, None, replace(options, layout=TreeLayout()))
+    generate(model.opened.target, short, drafting.drafter, options)
+    forget(model.opened.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,12 +86,12 @@ def speedup_of(rounds: Sequence[tuple[Decoded, Decoded]]) -> Speedup:
 
 
 def decode_anew(
-    decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options, plainly: bool
+    model: LazyModel, ids: list[NDArray[np.int32]], drafting: CommandDrafter, options: Options, plainly: bool
 ) -> Decoded:
     """Decodes as the shown texts were: with nothing learned from earlier ones. Otherwise drafts would improve from
     round to round, since the text is the same, and the ratio would not be that of the shown texts.
     """
-    target = decoder.model.target
+    target = model.opened.target
     forget(target)
     if plainly:
         texts = generate(target, ids, None, replace(options, layout=TreeLayout()))
@@ -101,7 +102,7 @@ def decode_anew(
 
 def beside(
     report: dict[str, Any],
-    decoder: Decoder,
+    model: LazyModel,
     ids: list[NDArray[np.int32]],
     plain: Decoded,
     drafted: Decoded,
@@ -111,7 +112,7 @@ def beside(
     totals = plain.totals
     differing = [i for i, (one, other) in enumerate(zip(plain.tokens, drafted.tokens)) if one != other]
     report["plain"] = {
-        "texts": [{"tokens": tokens, "text": decoder.text.decode(tokens)} for tokens in plain.tokens],
+        "texts": [{"tokens": tokens, "text": model.text.decode(tokens)} for tokens in plain.tokens],
         **totals.to_json(),
     }
     report["same_text"] = not differing
@@ -122,21 +123,21 @@ def beside(
     return lines + [
         line
         for i in differing[:1]
-        for line in difference(decoder, ids[i], plain.tokens[i], drafted.tokens[i], i, shaping)
+        for line in difference(model, ids[i], plain.tokens[i], drafted.tokens[i], i, shaping)
     ]
 
 
 def difference(
-    decoder: Decoder, prompt: NDArray[np.int32], plain: list[int], drafted: list[int], number: int, shaping: Shaping
+    model: LazyModel, prompt: NDArray[np.int32], plain: list[int], drafted: list[int], number: int, shaping: Shaping
 ) -> list[tuple[str, str]]:
     """Lines that show both texts from the first difference, and of greedy texts how far apart its tokens are."""
     at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
     lines = [
-        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(tokens[at : at + 12])!r}")
+        (name, f"text {number + 1} from token {at + 1}: {model.text.decode(tokens[at : at + 12])!r}")
         for name, tokens in (("plain", plain), ("drafted", drafted))
     ]
     if shaping.sampling is None and at < min(len(plain), len(drafted)):
-        gap, near = logits_apart(decoder.model.target, prompt, plain[:at], (plain[at], drafted[at]), shaping)
+        gap, near = logits_apart(model.opened.target, prompt, plain[:at], (plain[at], drafted[at]), shaping)
         lines.append(("apart", f"{gap:.2g} in their logits" + (", a near tie that rounding decides" if near else "")))
     return lines
 

@@ -11,8 +11,8 @@ import torch
 from msgspec import structs
 
 from rescore.decode.cli import screen
-from rescore.decode.cli.decoders import Decoder, checked_device, open_decoder
 from rescore.decode.cli.groups import TrainingArgs
+from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model
 from rescore.decode.cli.output import Column, TextTable
 from rescore.decode.cli.screen import Screen
 from rescore.decode.loop.dump_make import fingerprint, sha256
@@ -31,12 +31,12 @@ def open_texts(args: TrainingArgs) -> TrainingTexts:
     """The texts of the command line's model, prompts and folder."""
     torch.set_num_threads(args.threads or idle_processors())
     args = replace(args, dtype=args.dtype or fast_dtype(checked_device(args.device)))
-    decoder = open_decoder(args, args.model)
-    if decoder.facts.kind != "causal-lm":
-        raise ValueError(f"{args.model}: expected a causal language model from Hugging Face, got {decoder.facts.kind}")
-    tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, references=args.read)
+    model = open_lazy_model(args, args.model)
+    if model.facts.kind != "causal-lm":
+        raise ValueError(f"{args.model}: expected a causal language model from Hugging Face, got {model.facts.kind}")
+    tasks = read_prompts(args.prompts, model.facts.vocab_size, model.text, references=args.read)
     prompts = sorted((one for task in tasks.values() for one in task), key=lambda one: one.number)
-    return TrainingTexts(args, decoder, fitting(prompts, 1 if args.read else args.max_tokens, decoder.facts.context))
+    return TrainingTexts(args, model, fitting(prompts, 1 if args.read else args.max_tokens, model.facts.context))
 
 
 def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Prompt]:
@@ -78,10 +78,10 @@ def fast_dtype(device: torch.device) -> str:
 class TrainingTexts:
     """A model's texts in the folder `states`: existing ones, and those still to generate."""
 
-    def __init__(self, args: TrainingArgs, decoder: Decoder, prompts: list[Prompt]):
-        self.args, self.decoder, self.prompts = args, decoder, prompts
+    def __init__(self, args: TrainingArgs, model: LazyModel, prompts: list[Prompt]):
+        self.args, self.lazy, self.prompts = args, model, prompts
         self.dtype = str(args.dtype)  # `open_texts` has chosen one
-        target = decoder.model.target
+        target = model.opened.target
         assert isinstance(target, CausalLMTarget)
         self.target = target
         self.model = self.target.model
@@ -89,7 +89,7 @@ class TrainingTexts:
         self.options = TextOptions(
             temperatures=args.temperature,
             max_tokens=args.max_tokens,
-            ends=decoder.ends,
+            ends=model.ends,
             rows=args.rows,
             tokens=args.tokens,
             seed=args.seed,
@@ -105,7 +105,7 @@ class TrainingTexts:
             "chat": args.chat,
             "dtype": args.dtype,
             "width": self.width,
-            "vocab_size": self.decoder.facts.vocab_size,
+            "vocab_size": self.lazy.facts.vocab_size,
             "top_k": self.options.top_k,
         }
         if args.read:
@@ -143,7 +143,7 @@ class TrainingTexts:
                     store.add(text)
                     done += len(text.tokens)
                     advance(done, "")
-        write_texts(store, args.out / TEXTS, self.decoder.ends[0])
+        write_texts(store, args.out / TEXTS, self.lazy.ends[0])
         if not store.tokens:
             raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
 
@@ -151,7 +151,7 @@ class TrainingTexts:
         """What training records of its texts."""
         return {
             "base_model": self.args.model.name,
-            "tokenizer_sha256": self.decoder.tokenizer.sha256,
+            "tokenizer_sha256": self.lazy.tokenizer.sha256,
             "tokens": self.store.tokens,
         }
 

@@ -20,7 +20,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import Split, digest
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.ngram_file import identity
+from rescore.lm.model.ngram_file import size_and_crc32
 
 SCALAR, FITTED = "scalar", "fitted"
 KINDS = ("closed", "open", "alone")  # of trees
@@ -50,7 +50,7 @@ class ModelFile(Checked, frozen=True, kw_only=True):
                 f"{os.fspath(path)}: expected an .ngram file, since settings store its checksum: "
                 "make one with rescore lm convert"
             )
-        size, crc32 = identity(path)
+        size, crc32 = size_and_crc32(path)
         return cls(path=Path(path), bytes=size, crc32=crc32)
 
     def open(self) -> NGram:
@@ -60,7 +60,7 @@ class ModelFile(Checked, frozen=True, kw_only=True):
                 f"{self.path}: expected the model that the settings were tuned with, got no such file: "
                 "its path is relative to the folder of the settings file"
             )
-        size, crc32 = identity(self.path)
+        size, crc32 = size_and_crc32(self.path)
         if (size, crc32) != (self.bytes, self.crc32):
             raise ValueError(
                 f"{self.path}: expected the model that the settings were tuned with ({self.bytes} bytes, "

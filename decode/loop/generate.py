@@ -131,8 +131,8 @@ def generate(
     for _ in call.chunks():
         pass
     return [
-        Generation(tokens=one.tokens.copy(), finish=one.finish or Finish.LENGTH, statistics=one.statistics)
-        for one in call.requests
+        Generation(tokens=request.tokens.copy(), finish=request.finish or Finish.LENGTH, statistics=request.statistics)
+        for request in call.requests
     ]
 
 
@@ -189,20 +189,25 @@ class _Call:
         self.target, self.options = target, options
         rule = options.rule_for(drafter)
         requests = [
-            _with_defaults(one if isinstance(one, Request) else Request(prompt=one), options) for one in prompts
+            _with_defaults(request if isinstance(request, Request) else Request(prompt=request), options)
+            for request in prompts
         ]
-        self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
+        self.prompts = [_checked_prompt(request.prompt, i, target.vocab_size) for i, request in enumerate(requests)]
         if not self.prompts:
             raise ValueError("prompts: expected at least one, got none")
-        length = max(map(len, self.prompts)) + max(one.max_tokens or 0 for one in requests) + (TREE if drafter else 0)
+        length = (
+            max(map(len, self.prompts))
+            + max(request.max_tokens or 0 for request in requests)
+            + (TREE if drafter else 0)
+        )
         self.fixed = target.fixed if isinstance(target, Fixable) else None
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [
-            ActiveRequest(i, one, first, target, options.shaping, options.stopping)
-            for i, (one, first) in enumerate(zip(requests, firsts))
+            ActiveRequest(i, request, first, target, options.shaping, options.stopping)
+            for i, (request, first) in enumerate(zip(requests, firsts))
         ]
-        own = fitted_drafter(drafter, target.vocab_size) if drafter else None
-        self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
+        fitted = fitted_drafter(drafter, target.vocab_size) if drafter else None
+        self.session: DrafterSession | None = fitted.open(self.prompts, options.shaping) if fitted else None
         self.drawn, self.matching = rule.drawn, isinstance(rule, Matching)
         self.verifiers = [rule.open() for _ in requests]
 
@@ -229,7 +234,7 @@ class _Call:
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
         held = self.cache.held
-        unread = [one.history[start:] for one, start in zip(active, held[::copies])]
+        unread = [request.history[start:] for request, start in zip(active, held[::copies])]
         block = Block.of_texts([ids for ids in unread for _ in range(copies)], held, self.target.device)
         states = self.target.read(block, self.cache)[::copies]
         fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
@@ -237,17 +242,17 @@ class _Call:
         nothing = [Draft(tree=EMPTY) for _ in active]
         chosen = self._chosen(active, logits, torch.zeros(len(active), 1, dtype=torch.int64))
         verdicts = self._verdicts(active, nothing, logits, chosen)
-        chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
-        for one in active:
-            one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
-            one.statistics.verifying_us = one.statistics.prompt_us
-            one.statistics.pass_us = [one.statistics.prompt_us]
+        chunks = [self._take(request, draft, verdict) for request, draft, verdict in zip(active, nothing, verdicts)]
+        for request in active:
+            request.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
+            request.statistics.verifying_us = request.statistics.prompt_us
+            request.statistics.pass_us = [request.statistics.prompt_us]
         last, kept = [LastPass(tree=EMPTY, accepted=())] * len(active), [range(len(rows)) for rows in fresh]
         return active, _Read(rows=range(len(active)), kept=kept, last=last, states=fresh, logits=logits), chunks
 
     def _read_again(self, active: list[ActiveRequest]) -> None:
         """Reads texts anew that the target from now on reads otherwise."""
-        rows = [row for row, one in enumerate(active) if one.switches]
+        rows = [row for row, request in enumerate(active) if request.switches]
         if not rows or not (isinstance(self.target, Switching) and self.target.reads_again):
             return
         began, copies = time.perf_counter(), self.options.layout.copies
@@ -267,9 +272,9 @@ class _Call:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
-            texts=[one.text for one in active],
+            texts=[request.text for request in active],
             states=read.fresh,
-            room=[min(one.ahead, self.cache.room or one.ahead) for one in active],
+            room=[min(request.ahead, self.cache.room or request.ahead) for request in active],
             last=read.last,
             tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
@@ -281,46 +286,48 @@ class _Call:
     def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
         if len(active[0].tokens) == 1:  # the pass read the prompts
             texts = zip(active, read.fresh(), read.after_nodes())
-            return [_of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
-        roots = [one.history[-2 - len(last.accepted)] for one, last in zip(active, read.last)]
+            return [_of_prompt(k, self.target, request.history[:-1], fresh, logits) for request, fresh, logits in texts]
+        roots = [request.history[-2 - len(last.accepted)] for request, last in zip(active, read.last)]
         return _of_passes(k, roots, read)
 
     def _verify(self, active: list[ActiveRequest], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
-        starts = [len(one.history) - 1 for one in active]
-        found = self._pass(active, trees, starts)
+        starts = [len(request.history) - 1 for request in active]
+        result = self._pass(active, trees, starts)
         verdicts = [
-            _up_to_switch(verdict, tree, one)
-            for verdict, tree, one in zip(self._verdicts(active, drafts, found.logits, found.chosen), trees, active)
+            _up_to_switch(verdict, tree, request)
+            for verdict, tree, request in zip(
+                self._verdicts(active, drafts, result.logits, result.chosen), trees, active
+            )
         ]
-        chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
+        chunks = [self._take(request, draft, verdict) for request, draft, verdict in zip(active, drafts, verdicts)]
         # A text's last token is not part of the cache, also where it ends within its draft.
         paths = [verdict.accepted[: len(chunk.tokens) - 1] for verdict, chunk in zip(verdicts, chunks)]
         layout.commit(self.cache, trees, starts, paths)
-        for one, draft, chunk in zip(active, drafts, chunks):
-            one.statistics.accepted.append(chunk.accepted)
-            one.statistics.drafted.append(draft.tree.size)
-            one.statistics.rested += draft.rested
+        for request, draft, chunk in zip(active, drafts, chunks):
+            request.statistics.accepted.append(chunk.accepted)
+            request.statistics.drafted.append(draft.tree.size)
+            request.statistics.rested += draft.rested
         accepted = [verdict.accepted for verdict in verdicts]
         read = _Read(
             rows=range(len(active)),
             kept=[(0, *(1 + node for node in nodes)) for nodes in accepted],
-            last=[LastPass(tree=tree, accepted=nodes, usual=found.usual) for tree, nodes in zip(trees, accepted)],
-            states=found.hidden,
-            logits=found.logits,
-            top=found.top,
+            last=[LastPass(tree=tree, accepted=nodes, usual=result.usual) for tree, nodes in zip(trees, accepted)],
+            states=result.hidden,
+            logits=result.logits,
+            top=result.top,
         )
         return read, chunks
 
     def _pass(self, active: list[ActiveRequest], trees: Sequence[TokenTree], starts: Sequence[int]) -> PassResult:
         """Reads root tokens and trees; the result [B, 1 + n, ..] for the nodes of each."""
         device, layout = self.target.device if self.fixed is None else torch.device("cpu"), self.options.layout
-        laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, device)
+        laid = layout.lay(trees, [int(request.history[-1]) for request in active], starts, device)
         if self.fixed is not None:
-            draw = self._draw([one for one in active for _ in range(layout.copies)], laid.block.depths)
-            found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0, draw)
-            return found if laid.at is None else found.mapped(laid.nodes)
+            draw = self._draw([request for request in active for _ in range(layout.copies)], laid.block.depths)
+            result = self.fixed.read(laid.block, self.cache, TOP if self.session else 0, draw)
+            return result if laid.at is None else result.mapped(laid.nodes)
         hidden = laid.nodes(self.target.read(laid.block, self.cache))
         logits = self.target.logits(hidden)
         return PassResult(
@@ -331,7 +338,7 @@ class _Call:
         """The target's own tokens [B, 1 + n], on a GPU, copied at once. On a CPU only those of nodes on the accepted
         path are evaluated: few if drafts are bad.
         """
-        if logits.device.type == "cpu" or all(one.shaping.reads_text and not one.permits for one in active):
+        if logits.device.type == "cpu" or all(request.shaping.reads_text and not request.permits for request in active):
             return None
         if not self.options.shaping.sampling:
             return best_tokens(logits)
@@ -341,12 +348,12 @@ class _Call:
     def _draw(self, rows: Sequence[ActiveRequest], depths: Tensor) -> Draw | None:
         """How sample matching draws after nodes at depths [R, L] of the requests of rows; None for other rules."""
         sampling = self.options.shaping.sampling
-        if sampling is None or not self.matching or all(one.shaping.reads_text for one in rows):
+        if sampling is None or not self.matching or all(request.shaping.reads_text for request in rows):
             return None
         places = depths.cpu().numpy()
         uniforms = np.zeros((len(rows), 1 + int(places.max())))  # 0 past max_tokens, where tokens are discarded
-        for numbers, one in zip(uniforms, rows):
-            seeds = one.seeds[len(one.tokens) :][: len(numbers)]
+        for numbers, request in zip(uniforms, rows):
+            seeds = request.seeds[len(request.tokens) :][: len(numbers)]
             numbers[: len(seeds)] = uniform(seeds)
         return Draw(Drawing.of(sampling), np.take_along_axis(uniforms, places, axis=1))
 
@@ -355,63 +362,63 @@ class _Call:
     ) -> list[Verdict]:
         """logits [B, 1 + n, V]; chosen: as in `ScoredDraft`, for each request."""
         return [
-            self.verifiers[one.index].verify(
+            self.verifiers[request.index].verify(
                 ScoredDraft(
                     draft=draft,
-                    history=one.history,
+                    history=request.history,
                     logits=logits[row],
                     chosen=None if chosen is None else chosen[row],
-                    shaping=one.shaping,
-                    seeds=one.seeds[len(one.tokens) :],
-                    random=one.text.random,
-                    permits=one.permits,
+                    shaping=request.shaping,
+                    seeds=request.seeds[len(request.tokens) :],
+                    random=request.text.random,
+                    permits=request.permits,
                 )
             )
-            for row, (one, draft) in enumerate(zip(active, drafts))
+            for row, (request, draft) in enumerate(zip(active, drafts))
         ]
 
-    def _take(self, one: ActiveRequest, draft: Draft, verdict: Verdict) -> Chunk:
+    def _take(self, request: ActiveRequest, draft: Draft, verdict: Verdict) -> Chunk:
         """Appends a verdict's tokens to a text, up to its room and its end."""
-        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.ahead]
-        taken = one.take(tokens)
+        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: request.ahead]
+        taken = request.take(tokens)
         accepted = min(verdict.length, taken)
         return Chunk(
-            request=one.index,
+            request=request.index,
             tokens=np.array(tokens[:taken], np.int32),
             accepted=accepted,
-            finish=one.finish,
-            statistics=one.statistics,
+            finish=request.finish,
+            statistics=request.statistics,
         )
 
     def _drop_finished(self, active: list[ActiveRequest], read: _Read) -> tuple[list[ActiveRequest], _Read]:
-        going = [row for row, one in enumerate(active) if one.finish is None]
+        going = [row for row, request in enumerate(active) if request.finish is None]
         if len(going) == len(active):
             return active, read
-        for one in active:
-            if one.finish is not None:
-                self._remember(one)
+        for request in active:
+            if request.finish is not None:
+                self._remember(request)
         if going:
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])
         return [active[row] for row in going], read.of(going)
 
-    def _remember(self, one: ActiveRequest) -> None:
-        if one.text.memory is not None:
-            one.text.memory.remember(one.history, one.text.prompt)
+    def _remember(self, request: ActiveRequest) -> None:
+        if request.text.memory is not None:
+            request.text.memory.remember(request.history, request.text.prompt)
         elif isinstance(self.session, HearsEndedTexts):
-            self.session.ended(one.history, one.text.prompt)
+            self.session.ended(request.history, request.text.prompt)
 
     def _note_times(
         self, active: list[ActiveRequest], drafts: Sequence[Draft], drafting: float, verifying: float, usual: bool
     ) -> None:
         plain = usual and not any(draft.tree.size for draft in drafts)
-        for one in active:
+        for request in active:
             if plain:
-                one.statistics.plain_us.append(1e6 * verifying / len(active))
-            one.statistics.opening_us = one.statistics.opening_us or 1e6 * drafting / len(active)
-            one.statistics.drafting_us += 1e6 * drafting / len(active)
-            one.statistics.verifying_us += 1e6 * verifying / len(active)
-            one.statistics.pass_us.append(1e6 * (drafting + verifying) / len(active))
+                request.statistics.plain_us.append(1e6 * verifying / len(active))
+            request.statistics.opening_us = request.statistics.opening_us or 1e6 * drafting / len(active)
+            request.statistics.drafting_us += 1e6 * drafting / len(active)
+            request.statistics.verifying_us += 1e6 * verifying / len(active)
+            request.statistics.pass_us.append(1e6 * (drafting + verifying) / len(active))
 
 
 def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -420,7 +427,7 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
     """
     k = min(k, logits[0].shape[-1])
     if logits[0].device.type == "cpu":  # all at once: a loop shared between threads waits for the slowest
-        return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
+        return _core.top_predictions([logit_rows(part) for part in logits], k, torch.get_num_threads())
     ids, logp = top_on_device(torch.cat(logits), k)
     ids, p = torch.stack((ids.view(torch.float32), logp.exp().clamp(max=1))).cpu().numpy()  # a single copy
     return ids.view(np.int32), p
@@ -428,13 +435,17 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
 
 def _of_passes(k: int, roots: Sequence[np.int32], read: _Read) -> list[Read]:
     """What the last pass read for each request: its root token and the n nodes of its draft."""
-    tokens = [np.concatenate(((root,), one.tree.tokens), dtype=np.int32) for root, one in zip(roots, read.last)]
+    tokens = [np.concatenate(((root,), last.tree.tokens), dtype=np.int32) for root, last in zip(roots, read.last)]
     if read.top and k <= TOP:
         ids, p = read.top
-        return [Read(one, ids[row, : len(one), :k], p[row, : len(one), :k]) for one, row in zip(tokens, read.rows)]
+        return [
+            Read(nodes, ids[row, : len(nodes), :k], p[row, : len(nodes), :k]) for nodes, row in zip(tokens, read.rows)
+        ]
     ids, p = top_predictions(k, *read.after_nodes())
-    stops = np.cumsum([len(one) for one in tokens])
-    return [Read(one, ids[stop - len(one) : stop], p[stop - len(one) : stop]) for one, stop in zip(tokens, stops)]
+    stops = np.cumsum([len(nodes) for nodes in tokens])
+    return [
+        Read(nodes, ids[stop - len(nodes) : stop], p[stop - len(nodes) : stop]) for nodes, stop in zip(tokens, stops)
+    ]
 
 
 def _of_prompt(k: int, target: Target, prompt: NDArray[np.int32], fresh: Tensor, logits: Tensor) -> Read:
@@ -449,12 +460,12 @@ def _of_prompt(k: int, target: Target, prompt: NDArray[np.int32], fresh: Tensor,
     return Read(prompt, np.pad(ids, unknown, constant_values=-1), np.pad(p, unknown))
 
 
-def _up_to_switch(verdict: Verdict, tree: TokenTree, one: ActiveRequest) -> Verdict:
+def _up_to_switch(verdict: Verdict, tree: TokenTree, request: ActiveRequest) -> Verdict:
     """The verdict whose last token is the first that is read otherwise."""
-    if verdict.length < one.ahead or one.ahead == one.room:
+    if verdict.length < request.ahead or request.ahead == request.room:
         return verdict
-    last = verdict.accepted[one.ahead - 1]
-    return replace(verdict, accepted=verdict.accepted[: one.ahead - 1], token=int(tree.tokens[last]))
+    last = verdict.accepted[request.ahead - 1]
+    return replace(verdict, accepted=verdict.accepted[: request.ahead - 1], token=int(tree.tokens[last]))
 
 
 def _rows_of(states: Tensor, kept: Sequence[int]) -> Tensor:
@@ -482,22 +493,22 @@ def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[n
 def _check_drafts(drafts: Sequence[Draft], active: Sequence[ActiveRequest], vocab_size: int, drawn: bool) -> None:
     if len(drafts) != len(active):
         raise ValueError(f"drafter: expected one draft for each of {len(active)} requests, got {len(drafts)}")
-    for draft, one in zip(drafts, active):
+    for draft, request in zip(drafts, active):
         tree = draft.tree
         if not tree.size:
             continue
         if tree.tokens.max() >= vocab_size:
             raise ValueError(
-                f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
+                f"request {request.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
                 "does the drafter use another vocabulary?"
             )
-        if tree.depths.max() > one.ahead:
+        if tree.depths.max() > request.ahead:
             raise ValueError(
-                f"request {one.index}: expected a draft no deeper than the room of {one.ahead} tokens, "
+                f"request {request.index}: expected a draft no deeper than the room of {request.ahead} tokens, "
                 f"got depth {tree.depths.max()}"
             )
         if drawn and draft.distribution is None:
             raise ValueError(
-                f"request {one.index}: expected a drawn draft with its distribution, got none; "
+                f"request {request.index}: expected a drawn draft with its distribution, got none; "
                 "a drafter of deterministic drafts sets drawn = 0"
             )

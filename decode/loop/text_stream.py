@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-Decode = Callable[[Sequence[int]], str]
+TextOf = Callable[[Sequence[int]], str]
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 BEFORE = 16  # tokens of the prompt that precede the first decoding window
 
@@ -18,7 +18,7 @@ class Detokenizer:
     at the beginning of a text, or put between words, are therefore as in the whole text.
     """
 
-    def __init__(self, decode: Decode, prompt: Sequence[int] = ()):
+    def __init__(self, decode: TextOf, prompt: Sequence[int] = ()):
         self._decode = decode
         self._ids = list(prompt)[-BEFORE:]
         self._shown = len(self._ids)  # tokens whose text was output
@@ -60,7 +60,7 @@ class TextStream:
     follows is dropped.
     """
 
-    def __init__(self, decode: Decode, *, prompt: Sequence[int] = (), stops: Sequence[str] = ()):
+    def __init__(self, decode: TextOf, *, prompt: Sequence[int] = (), stops: Sequence[str] = ()):
         self._detokenizer = Detokenizer(decode, prompt)
         self._stops = tuple(stops)
         self._held: list[TextPiece] = []

@@ -64,11 +64,11 @@ class MaskTable:
 def with_mask_tables(module: Any, state: PassState) -> Any:
     """The module with a `MaskTable` in place of every table; the module itself if it has none."""
 
-    def tables(part: Any) -> dict[str, MaskTable]:
+    def replacements(part: Any) -> dict[str, MaskTable]:
         windows = {name: _window_of(buffer) for name, buffer in part._buffers.items()}
         return {name: MaskTable(window, state) for name, window in windows.items() if window}
 
-    return with_attributes(module, tables)
+    return with_attributes(module, replacements)
 
 
 def _window_of(buffer: Tensor | None) -> int:

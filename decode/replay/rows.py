@@ -159,7 +159,7 @@ def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict
     return [*own, sizes] if spec.nested else [*own, *({one: n} for one, n in sizes.items())]
 
 
-def paths(rescorer: Rescorer, budgets: Mapping[str, int], *, top_k: int | None = None) -> DrafterReplay:
+def path_replay(rescorer: Rescorer, budgets: Mapping[str, int], *, top_k: int | None = None) -> DrafterReplay:
     """The p best paths of the heads' first `top_k` candidates (None: all); p of each name."""
 
     def make(block: DumpBlock) -> PathDrafter:
@@ -168,7 +168,7 @@ def paths(rescorer: Rescorer, budgets: Mapping[str, int], *, top_k: int | None =
     return DrafterReplay(budgets=budgets, make=make)
 
 
-def trees(
+def tree_replay(
     rescorer: Rescorer,
     budgets: Mapping[str, int],
     *,

@@ -266,7 +266,7 @@ class BitaTraining(TrainingRun):
                 scores.add(t, F.cross_entropy(logits, truth), logits, truth)
         return scores.means()
 
-    def identity(self) -> dict[str, Any]:
+    def fixed_options(self) -> dict[str, Any]:
         return {"masks": self.tokens.form.masks, "prompts": self.tokens.form.prompts, **asdict(self.options)} | {
             "texts_there": len(self.train)
         }

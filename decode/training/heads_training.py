@@ -149,7 +149,7 @@ class HeadsTraining(TrainingRun):
                 scores.add(t, loss, states[known] @ self._table.T, self._columns[lesson.truth[known, t]])
         return scores.means()
 
-    def identity(self) -> dict[str, Any]:
+    def fixed_options(self) -> dict[str, Any]:
         return {
             **structs.asdict(self.heads.form),
             **asdict(self.options),

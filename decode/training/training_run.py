@@ -103,7 +103,7 @@ class TrainingRun(ABC):
         """Returns the loss of each slot on held-out texts, and recall@k of each slot by k."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def fixed_options(self) -> dict[str, Any]:
         """Returns the options that must be equal for a run to resume."""
 
     def schedule(self, step: int) -> float:
@@ -167,7 +167,7 @@ class TrainingRun(ABC):
 
     def _save(self, step: int) -> None:
         state = {
-            "options": self.identity(),
+            "options": self.fixed_options(),
             "step": step,
             "seconds": self._seconds,
             "best": [self._best, self._bad],
@@ -190,7 +190,7 @@ class TrainingRun(ABC):
         with read_errors_of(path, what):
             state = torch.load(path, map_location=self.device, weights_only=True)
             options, step = dict(state["options"]), int(state["step"])
-        wanted = self.identity()
+        wanted = self.fixed_options()
         if differs := difference({name: options.get(name) for name in wanted}, wanted):
             raise ValueError(
                 f"{path}: of a run with other options ({differs}); use the same, or remove the folder to start over"

@@ -18,9 +18,9 @@ from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
-from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.efficiency import GRID
 from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import DumpResult, replay_blocks
 from rescore.decode.tuning.fit import fit_weights
 from rescore.lattice.dump import Dump
@@ -69,21 +69,23 @@ class TrialReplays:
         """Replays "rescored" and "parallel-rescored"."""
         budgets = {"rescored": 1, "parallel-rescored": self.paths}
         return self.replay(
-            lambda threads: rows.paths(weights.rescorer(self.models, threads), budgets, top_k=self.top_k), self.tasks
+            lambda threads: path_replay(weights.rescorer(self.models, threads), budgets, top_k=self.top_k),
+            self.tasks,
         )
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
         """Replays "tree", uncalibrated, with all SIZES."""
         budgets = {row_name("tree", n): n for n in SIZES}
         return self.replay(
-            lambda threads: rows.trees(weights.rescorer(self.models, threads), budgets, top_k=self.top_k), self.tasks
+            lambda threads: tree_replay(weights.rescorer(self.models, threads), budgets, top_k=self.top_k),
+            self.tasks,
         )
 
     def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
         """Replays trees of a kind with all SIZES, named by size, with the one model, or none."""
         model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
         return self.replay(
-            lambda threads: rows.trees(
+            lambda threads: tree_replay(
                 blend_rescorer(vocab_size, model, calibration, threads=threads),
                 {str(n): n for n in SIZES},
                 heads=kind not in HEADLESS_KINDS,

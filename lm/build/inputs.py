@@ -106,11 +106,11 @@ class Piece:
 
     def check_unchanged(self) -> None:
         """Raises ValueError if the file changed since the piece was planned."""
-        if self.size is not None and identity(Path(self.path)) != (self.size, self.mtime_ns):
+        if self.size is not None and size_and_mtime(Path(self.path)) != (self.size, self.mtime_ns):
             raise ValueError(f"{self.path}: changed since the work began; start again")
 
 
-def identity(path: Path) -> tuple[int | None, int | None]:
+def size_and_mtime(path: Path) -> tuple[int | None, int | None]:
     """Size in bytes and modification time in ns; None for standard input, pipes and devices."""
     if str(path) == STDIN:
         return None, None
@@ -197,12 +197,12 @@ def _of_dump(path: Path, tokenizer: Tokenizer | None) -> Iterator[Piece]:
         raise ValueError(f"{path}: expected a dump of the tokenizer with sha256 {tokenizer.sha256}, got {known}")
     for shard in header.shards:
         file = path / shard.file
-        size, mtime_ns = identity(file)
+        size, mtime_ns = size_and_mtime(file)
         yield Piece(path=str(file), form="dump", size=size, mtime_ns=mtime_ns)
 
 
 def _of_file(path: Path, form: Form, options: ReadOptions, vocab_size: int) -> Iterator[Piece]:
-    size, mtime_ns = identity(path)
+    size, mtime_ns = size_and_mtime(path)
     common: dict[str, Any] = {"path": str(path), "form": form, "size": size, "mtime_ns": mtime_ns}
     if form in ("jsonl", "parquet"):
         common["field"] = options.text_field

@@ -16,7 +16,7 @@ from rescore.lattice.atomic import atomic_file
 from rescore.lm.build.counting import Content, Source, SourcePiece
 from rescore.lm.build.counts import CountOptions, Windows
 from rescore.lm.build.documents import Faults, documents
-from rescore.lm.build.inputs import Piece, identity
+from rescore.lm.build.inputs import Piece, size_and_mtime
 from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.build.windows import FILE_NAME
 from rescore.lm.build.work import PIPED, WorkFolder
@@ -79,7 +79,7 @@ def counts_source(folders: Sequence[CountsFiles], options: CountOptions, tokeniz
 def _counts_piece(file: CountsFiles, order: int) -> SourcePiece:
     """A file of windows, cut to their last `order` tokens. Skipped documents were reported when they were counted."""
     (path,) = file.paths
-    size, mtime_ns = identity(path)
+    size, mtime_ns = size_and_mtime(path)
     key = {"path": str(path), "size": size, "mtime_ns": mtime_ns}
     return SourcePiece(key, size or 0, lambda _: (_shortened(batch, order) for batch in file.batches()))
 
@@ -151,7 +151,7 @@ def number_words(
             with atomic_file(words) as file:
                 file.writelines(word + b"\n" for word in vocabulary.words())
             state["skipped"] = skipped.to_json()
-    size, mtime_ns = identity(ids)
+    size, mtime_ns = size_and_mtime(ids)
     piece = Piece(path=str(ids), form="bin", dtype="uint32", end=(size or 0) // 4, size=size, mtime_ns=mtime_ns)
     spelled = tuple(words.read_text(encoding="utf-8").split("\n")[:-1])
     return NumberedText(piece, Vocabulary(spelled=spelled, end_of_text=END_OF_TEXT))

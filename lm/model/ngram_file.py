@@ -113,7 +113,7 @@ def read(path: str | os.PathLike[str], verify: bool | None = None, resident: boo
         raise ValueError(f"{path}: {error}") from error
 
 
-def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
+def size_and_crc32(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Size and header checksum of a file, equal for files of equal content: the header has all sections' checksums."""
     path = Path(path)
     try:

@@ -194,7 +194,7 @@ def test_greedy_texts_that_differ_show_how_far_apart_their_tokens_are(dtype, nea
     prompt, same = np.array([3, 4, 5], np.int32), [7, 8]
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt, *same]])).logits[0, -1].float()
-    decoder = SimpleNamespace(model=SimpleNamespace(target=target), text=SimpleNamespace(decode=str))
+    decoder = SimpleNamespace(opened=SimpleNamespace(target=target), text=SimpleNamespace(decode=str))
     ranked = logits.argsort(descending=True).tolist()
     for one, other in ((ranked[0], ranked[1]), (ranked[0], ranked[-1])):
         gap = float(logits[one] - logits[other])

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("llguidance")
@@ -65,6 +65,7 @@ def test_strings_of_a_schema_obey_its_pattern(pattern, texts):
 @settings(max_examples=200)
 @given(PATTERN, st.lists(TEXT, min_size=10, max_size=30))
 def test_texts_match_a_regular_expression(pattern, texts):
+    assume("~~" not in pattern)  # `re` warns of it, and so it is read as Rust does: a difference of sets
     found = compiled(lambda one: Grammar.regex(one, BYTES), pattern, *texts)
     assert all(re.fullmatch(pattern, text) for text, one in zip(texts, found) if one)
 

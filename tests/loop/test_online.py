@@ -12,7 +12,7 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.replay.rows import Budgets, rows_of, trees
+from rescore.decode.replay.rows import Budgets, rows_of, tree_replay
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build.in_memory import build
 
@@ -61,7 +61,7 @@ def assert_online_is_replayed(target, heads, dump, rescorer, sequences: int, nam
         whole = next(dump.blocks(task))
         block = whole.part(0, min(sequences, whole.sequences))
         replays = rows_of(dump, rescorer, Budgets(p=PATHS))
-        replays += [trees(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
+        replays += [tree_replay(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
         outcomes = {name: one for replay in replays for name, one in replay.outcomes(block).items()}
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
             if not names or name == names[number % len(names)]:

@@ -15,8 +15,8 @@ from huggingface_hub import constants
 from support import cli, hub_cache, tiny_gguf, tiny_transformers
 from support.refusals import refuses
 
-from rescore.decode.cli.decoders import open_decoder
 from rescore.decode.cli.groups import OpeningArgs
+from rescore.decode.cli.lazy_model import open_lazy_model
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
@@ -206,7 +206,7 @@ def test_chats_and_spec_bench(small, tmp_path, capsys):
     answered = {"messages": [user, {"role": "assistant", "content": "he"}]}
     told = [{"role": "system", "content": "a"}, user]
     write(answered, {"messages": told, "task": "b"})
-    decoder = open_decoder(OpeningArgs(chat=True), small)
+    decoder = open_lazy_model(OpeningArgs(chat=True), small)
     read = read_prompts(prompts, decoder.facts.vocab_size, decoder.text)
     (one,), (other,) = read["prompts"], read["b"]
     assert one.tokens.tolist() == decoder.text.encode("the").tolist()

@@ -9,12 +9,12 @@ from support.refusals import refuses
 from support.slow_replay import block_efficiency, by_paths, by_tree, in_candidates, steps
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows
 from rescore.decode.replay.analyses import efficiency
 from rescore.decode.replay.analyses.entropies import BINS, entropies, h_max, regression
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, lost_tokens
 from rescore.decode.replay.analyses.recall import recall
 from rescore.decode.replay.measures import SLOTS
+from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.split import Split
 from rescore.lm.build.in_memory import build
@@ -135,7 +135,7 @@ def test_causes(dump, rescorer, budget, larger):
 
 def test_acceptance_by_slot(dump, rescorer):
     ways = {"tree": by_tree(rescorer, 4), "best": by_paths(rescorer, 1)}
-    result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
+    result = replay_dump(dump, [tree_replay(rescorer, {"tree": 4}), path_replay(rescorer, {"best": 1})])
     for task in result.tasks:
         for name, tally in task.tallies.items():
             drafts, accepted, reached = np.zeros((3, SLOTS), int)

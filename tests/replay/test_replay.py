@@ -168,7 +168,7 @@ import sys
 from pathlib import Path
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.replay import OracleReplay
-from rescore.decode.replay import rows
+from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 
@@ -180,7 +180,8 @@ def keep(block, worths, *_):
 for path in paths:
     dump = Dump.open(path)
     heads = Rescorer()
-    drafters = [rows.paths(heads, {"paths": 8}), rows.trees(heads, {"tree": 16}), OracleReplay(widths={"oracle": None})]
+    drafters = [path_replay(heads, {"paths": 8}), tree_replay(heads, {"tree": 16})]
+    drafters.append(OracleReplay(widths={"oracle": None}))
     result = replay_dump(dump, drafters, listeners=[keep])
     # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
     peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)

@@ -18,9 +18,10 @@ from support.refusals import refused, refuses
 
 from rescore.decode.draft import registry
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows, table
+from rescore.decode.replay import table
 from rescore.decode.replay.measures import Tally
 from rescore.decode.replay.replay import OracleReplay, accepted_of_drafts
+from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, read_table, write_drafts, write_passes
 from rescore.lattice.dump import Dump
@@ -31,7 +32,7 @@ COLUMNS = list(DRAFTS)
 @pytest.fixture(scope="module")
 def steps(dump, model):
     """(block, drafts, visited) of every block of few rows."""
-    drafter = rows.paths(Rescorer(model, alpha=0.5), {"all": 300})
+    drafter = path_replay(Rescorer(model, alpha=0.5), {"all": 300})
     outcomes = [(block, drafter.outcomes(block)["all"]) for block in dump.blocks(rows=20)]
     return [(block, one.drafts, one.visited) for block, one in outcomes]
 
@@ -90,8 +91,8 @@ def test_an_error_on_the_way_stays_the_one_error(dump, steps, suffix):
 def passes(dump):
     """The result of a replay, the lines of its passes, and their files by suffix."""
     files = {".jsonl": io.BytesIO(), ".parquet": io.BytesIO()}
-    base = replace(rows.paths(Rescorer(), {"base": 1}), everywhere=True)
-    trees = rows.trees(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6})
+    base = replace(path_replay(Rescorer(), {"base": 1}), everywhere=True)
+    trees = tree_replay(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6})
     with ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(file, suffix, PASSES)) for suffix, file in files.items()]
         listeners = [partial(write_passes, writer, dump) for writer in writers]

@@ -13,9 +13,9 @@ from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration, pro
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter, ngram_drafter
-from rescore.decode.replay import rows
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, visited_rows
+from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import replay_blocks
 from rescore.lattice.dump import Dump
 from rescore.lm.model.ngram import NGram
@@ -56,7 +56,7 @@ def test_of_lattices(blocks, model, weights, top_k, everywhere):
     rescorer = Rescorer(model, **weights)
     for block in blocks:
         trees = every_row.trees_of(rescorer, block, MOST, top_k=top_k)
-        check(block, rows.trees(rescorer, BUDGETS, top_k=top_k, everywhere=everywhere), trees)
+        check(block, tree_replay(rescorer, BUDGETS, top_k=top_k, everywhere=everywhere), trees)
 
 
 def of_the_model(model, block):
@@ -74,7 +74,7 @@ def test_of_a_model_alone(blocks, model):
 def test_paths_are_kept_where_they_are_drafted(blocks, model):
     rescorer = Rescorer(model, alpha=0.5)
     for block in blocks:
-        found = rows.paths(rescorer, {"best": 1, "all": 5}).outcomes(block)
+        found = path_replay(rescorer, {"best": 1, "all": 5}).outcomes(block)
         wanted = rescorer.paths(block.sausages(), block.histories(slice(None), rescorer.context), 5)
         for name, p in (("best", 1), ("all", 5)):
             at = found[name].visited

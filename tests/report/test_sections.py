@@ -15,12 +15,11 @@ from support.reports import rows
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.measures import LENGTHS, Tally
 from rescore.decode.replay.replay import visited_rows
-from rescore.decode.replay.rows import Budgets
+from rescore.decode.replay.rows import Budgets, tree_replay
 from rescore.decode.replay.run import DumpResult, TaskResult, replay_dump
 from rescore.decode.report import analyses, plots, results
 from rescore.decode.report.browser import browser, lm_costs
@@ -250,7 +249,7 @@ SIZE = 12
 def replayed(headless):
     """(dump, drafter, rescorer, result)"""
     dump, rescorer = Dump.open(headless / "dump"), Rescorer(NGram.open(headless / "lm.ngram"), calibration=HEADLESS)
-    drafter = replays.trees(rescorer, {"blend 12": SIZE})
+    drafter = tree_replay(rescorer, {"blend 12": SIZE})
     return dump, drafter, rescorer, replay_dump(dump, [drafter])
 
 

@@ -17,8 +17,7 @@ from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, PathWeights, Settings, TreeWeights
-from rescore.decode.replay import rows
-from rescore.decode.replay.rows import Budgets, rows_of
+from rescore.decode.replay.rows import Budgets, path_replay, rows_of, tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
@@ -89,7 +88,7 @@ def test_the_best_of_what_was_tried(read, tuned):
     (dump, model), part = read, tuned.split.part("tune")
 
     def of_paths(weights: PathWeights) -> float:
-        return log_efficiency(dump, part, rows.paths(weights.rescorer([model]), {"p": 4}))
+        return log_efficiency(dump, part, path_replay(weights.rescorer([model]), {"p": 4}))
 
     scalar, chosen = tuned.paths.scalar, of_paths(tuned.paths.weights)
     assert set(GRID) <= set(scalar.efficiency) and scalar.best in scalar.efficiency
@@ -98,7 +97,7 @@ def test_the_best_of_what_was_tried(read, tuned):
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
     for kind in ("closed", "open", "alone"):
         tried, calibration = tuned.trees.tried[kind], tuned.trees.weights[kind].overall
-        drafter = rows.trees(Rescorer(model, calibration=calibration), {"16": 16, "64": 64}, heads=kind != "alone")
+        drafter = tree_replay(Rescorer(model, calibration=calibration), {"16": 16, "64": 64}, heads=kind != "alone")
         assert log_efficiency(dump, part, drafter) == pytest.approx(tried[calibration], abs=1e-12)
         assert tried[calibration] == max(tried.values())
         assert [one.text for one in tried] == [None, fit_shares(blocks_of(dump, part), model)]
@@ -146,7 +145,7 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, read, tuned):
     dump, model = read
     result = evaluate(dump, settings_of(world, tuned), [model], "heldout")
     for task in result.tasks:
-        own = rows.trees(Rescorer(model, calibration=tuned.trees.weights["open"].by_task[task.task]), {"x": 16})
+        own = tree_replay(Rescorer(model, calibration=tuned.trees.weights["open"].by_task[task.task]), {"x": 16})
         (alone,) = replay_dump(dump, [own], tasks=[task.task], split=tuned.split.part("heldout")).tasks
         assert task.passes["blend tuned by task 16"].tolist() == alone.passes["x"].tolist()
     drafters = heldout_json(result, 3)["drafters"]
@@ -242,7 +241,7 @@ def test_the_best_of_what_was_tried_without_heads(read_headless, lm, blended):
     shares = fit_shares(blocks_of(dump, part), lm or NGram.uniform(dumps.V))
     assert list(tried) == [HEADLESS, structs.replace(HEADLESS, text=shares)]
     for calibration, found in tried.items():
-        drafter = rows.trees(blend_rescorer(dumps.V, lm, calibration), {"16": 16, "64": 64})
+        drafter = tree_replay(blend_rescorer(dumps.V, lm, calibration), {"16": 16, "64": 64})
         assert found == pytest.approx(log_efficiency(dump, part, drafter), abs=1e-12)
     assert tried[blended.trees.weights["blend"].overall] == max(tried.values())
 

@@ -34,7 +34,7 @@ from tokenizers import Tokenizer
 from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
-from rescore.decode.cli.decoders import open_with_engine
+from rescore.decode.cli.lazy_model import open_with_engine
 from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter

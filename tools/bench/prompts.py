@@ -62,7 +62,7 @@ class Worker:
         return json.loads(self._process.stdout.readline())
 
 
-def serve(way: str, name: str | None, new: int) -> None:
+def serve(way: str, name: str | None, dtype: str | None, new: int) -> None:
     """Answers requests: tokens and rows on a line."""
     import torch
     import transformers
@@ -75,7 +75,7 @@ def serve(way: str, name: str | None, new: int) -> None:
         model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
     else:
         model = open_model(name).target.model
-    model.eval().generation_config.eos_token_id = None
+    model.to(dtype and getattr(torch, dtype)).eval().generation_config.eos_token_id = None
     words = 1 + torch.randperm(model.config.vocab_size - 1)
     if name is None:
         with torch.no_grad():
@@ -132,6 +132,7 @@ def _memory(field: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", help="a folder or name; default: the random Llama")
+    parser.add_argument("--dtype", help="of its weights; default: its own")
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 12000, 32000], help="of the prompts")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--new", type=int, default=2, help="tokens to generate")
@@ -145,7 +146,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(args.threads)
-        return serve(args.worker, args.model, args.new)
+        return serve(args.worker, args.model, args.dtype, args.new)
     print(machine()["cpu"])
     if args.text:
         return text_costs(args.text, args.tokenizer, args.tokens, args.rounds)

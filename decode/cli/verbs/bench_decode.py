@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rescore.decode.bench.decoding import System, SystemTimes
     from rescore.decode.bench.results import BenchRow
-    from rescore.decode.cli.decoders import Decoder
+    from rescore.decode.cli.lazy_model import LazyModel
     from rescore.decode.models.model_facts import ModelFacts
     from rescore.decode.models.target import Target
     from rescore.decode.replay.table import RecordWriter
@@ -93,7 +93,7 @@ def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.bench.decoding import bench, machine_of
     from rescore.decode.bench.results import BenchReport
     from rescore.decode.cli import bench_tables, screen
-    from rescore.decode.cli.decoders import open_decoder, open_structure
+    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
     from rescore.decode.replay.table import ROUNDS, RecordWriter
@@ -101,17 +101,17 @@ def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.verify.shaping import Shaping
 
     torch.set_num_threads(args.threads)
-    decoder = open_decoder(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
-    structure = open_structure(args, decoder)
-    plans = plans_asked(args, list(plans_of(args, decoder.facts)))
-    tasks = prompts_of(args, decoder)
+    model = open_lazy_model(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
+    structure = open_structure(args, model)
+    plans = plans_asked(args, list(plans_of(args, model.facts)))
+    tasks = prompts_of(args, model)
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    contenders = list(contenders_of(args, decoder, plans, longest))
+    contenders = list(contenders_of(args, model, plans, longest))
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
         max_tokens=args.max_tokens,
         shaping=Shaping(sampling=sampling),
-        stopping=Stopping(tokens=frozenset(decoder.ends)),
+        stopping=Stopping(tokens=frozenset(model.ends)),
         structure=structure,
     )
     with ExitStack() as stack:
@@ -122,7 +122,7 @@ def run(args: BenchDecodeArgs) -> Result:
         bar = stack.enter_context(screen.progress_bar())
         rounds = bar.add_task("rounds", total=len(args.batch) * args.repeats * len(tasks) * (1 + len(contenders)))
         found = bench(
-            decoder.model.target,
+            model.opened.target,
             tasks,
             contenders,
             options,
@@ -134,12 +134,12 @@ def run(args: BenchDecodeArgs) -> Result:
             for measured in found:
                 write_rounds(lines, args.prompts, measured)
         rows = bench_tables.of_drafters(
-            figures for measured in found for figures in figures_of(args, decoder.model.target, plans, measured)
+            figures for measured in found for figures in figures_of(args, model.opened.target, plans, measured)
         )
     different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
     report = BenchReport(
         bench="decode",
-        machine=machine_of(decoder.model.target.device),
+        machine=machine_of(model.opened.target.device),
         settings={
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
@@ -228,28 +228,28 @@ def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
         yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
 
 
-def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan], longest: int) -> Iterator[System]:
+def contenders_of(args: BenchDecodeArgs, model: LazyModel, plans: Sequence[Plan], longest: int) -> Iterator[System]:
     """longest: tokens of the longest prompt."""
     from rescore.decode.bench.decoding import System
     from rescore.decode.bench.huggingface import huggingface_contender
-    from rescore.decode.cli.decoders import Drafters
+    from rescore.decode.cli.command_sources import CommandSources
     from rescore.decode.models.located import locate_model
 
-    drafters, drawn = Drafters(args, decoder), bool(args.temperature)
-    drafters.check_inputs()
-    drafters.frozen_memory()
+    sources, drawn = CommandSources(args, model), bool(args.temperature)
+    sources.check_inputs()
+    sources.frozen_memory()
     for plan in plans:
         if plan.kind:
-            made = drafters.make(plan.kind, **plan.options)
-            yield System.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+            made = sources.make(plan.kind, **plan.options)
+            yield System.of_drafter(model.opened.target, plan.name, made.drafter, made.layout)
         elif args.engine:
             from rescore.decode.bench.llama_cpp import llama_contender
 
-            models, context = drafters.lms, longest + args.max_tokens + ROOM
+            models, context = sources.lms, longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
             yield llama_contender(locate_model(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:
-            target: Any = decoder.model.target
+            target: Any = model.opened.target
             yield huggingface_contender(target.model, plan.name, drawn=drawn)
 
 
@@ -288,24 +288,24 @@ def figures_of(
         yield figures
 
 
-def prompts_of(args: BenchDecodeArgs, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
+def prompts_of(args: BenchDecodeArgs, model: LazyModel) -> dict[str, list[NDArray[np.int32]]]:
     """The first --limit prompts of every task."""
     from rescore.decode.loop.prompts import read_prompts
     from rescore.lattice.dump import Dump
 
     if not args.prompts.is_dir():
-        read = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
+        read = read_prompts(args.prompts, model.facts.vocab_size, model.text, limit=args.limit)
         tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
     else:
         dump = Dump.open(args.prompts, allow_inexact=True)
-        if dump.header.vocab_size != decoder.facts.vocab_size:
+        if dump.header.vocab_size != model.facts.vocab_size:
             raise ValueError(
-                f"{args.prompts}: expected prompts of {decoder.facts.vocab_size} token ids, "
+                f"{args.prompts}: expected prompts of {model.facts.vocab_size} token ids, "
                 f"got a dump of {dump.header.vocab_size}"
             )
         tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    decoder.check_length(str(args.prompts), longest, args.max_tokens)
+    model.check_length(str(args.prompts), longest, args.max_tokens)
     return tasks
 
 

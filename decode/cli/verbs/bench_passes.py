@@ -106,7 +106,7 @@ def run(args: BenchPassesArgs) -> Result:
 def target_of(args: BenchPassesArgs) -> Target:
     import torch
 
-    from rescore.decode.cli.decoders import checked_device, open_with_engine
+    from rescore.decode.cli.lazy_model import checked_device, open_with_engine
     from rescore.decode.cost.model_shape import PRESETS
     from rescore.decode.models.located import hide_unseen_bars
     from rescore.decode.models.model_facts import model_facts

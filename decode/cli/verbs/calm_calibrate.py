@@ -67,7 +67,7 @@ def run(args: CalmCalibrateArgs) -> Result:
     from rescore.decode.cli.calm_models import chosen_prompts, open_exit_model
 
     model = open_exit_model(args, args.exits)
-    prompts = [prompt.tokens for prompt in chosen_prompts(args, model.decoder)]
+    prompts = [prompt.tokens for prompt in chosen_prompts(args, model.lazy)]
     promise = Promise(risk=args.risk, delta=args.delta, epsilon=args.epsilon)
     with screen.progress_bar() as bar:
         row = bar.add_task("texts", total=len(prompts) * (1 + len(args.thresholds)))

@@ -57,14 +57,14 @@ def run(args: CalmGenerateArgs) -> Result:
     from rescore.decode.calm.calibration import read_calibrated
     from rescore.decode.calm.early_exit import early_exit_texts
     from rescore.decode.cli.calm_models import open_exit_model
-    from rescore.decode.cli.decoders import read_prompts
+    from rescore.decode.cli.lazy_model import read_prompts
 
     prompts = read_prompts(args.prompts)
     calibrated = read_calibrated(args.calibration) if args.calibration else None
     model = open_exit_model(args, args.exits)
     setting = calibrated or model.setting(args, args.threshold or 0.0, args.max_tokens)
     target, options = setting.target(model.layered, model.heads), model.options(args.max_tokens)
-    ids = model.decoder.encoded(prompts, args.max_tokens)
+    ids = model.lazy.encoded(prompts, args.max_tokens)
     if args.compare:
         early_exit_texts(target, ids, replace(options, max_tokens=min(WARM_UP, args.max_tokens)))
     began = time.perf_counter()
@@ -100,7 +100,7 @@ def _report(
         "texts": [
             {
                 "prompt": prompt,
-                "text": model.decoder.text.decode(text.tokens.tolist()),
+                "text": model.lazy.text.decode(text.tokens.tolist()),
                 "tokens": text.tokens.tolist(),
                 "layers": text.layers.tolist(),
                 "finish": text.finish.value,
@@ -119,7 +119,7 @@ def _compare(report: dict[str, Any], model: ExitModel, ids: list, texts: list[Ea
     plain = generate(model.layered.target, ids, None, options)
     report["plain_seconds"] = time.perf_counter() - began
     for row, text, own in zip(report["texts"], texts, plain):
-        row["plain"] = model.decoder.text.decode(own.tokens.tolist())
+        row["plain"] = model.lazy.text.decode(own.tokens.tolist())
         row["risk"] = rouge_l_risk(text.tokens, own.tokens)
 
 

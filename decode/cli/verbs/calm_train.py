@@ -54,10 +54,10 @@ def run(args: CalmTrainArgs) -> Result:
     from rescore.decode.cli.calm_models import chosen_prompts, open_exit_model
 
     model = open_exit_model(args)
-    if model.decoder.facts.kind != "causal-lm":
-        raise ValueError(f"{args.model}: expected a causal language model, got {model.decoder.facts.kind}")
+    if model.lazy.facts.kind != "causal-lm":
+        raise ValueError(f"{args.model}: expected a causal language model, got {model.lazy.facts.kind}")
     exits = args.layers or usual_exits(model.layered.depth)
-    texts = _texts(args, model.decoder.ends, chosen_prompts(args, model.decoder), model.layered.target)
+    texts = _texts(args, model.lazy.ends, chosen_prompts(args, model.lazy), model.layered.target)
     pairs = [(text.prompt.tokens.astype(np.int64), text.tokens) for text in texts]
     parts = _parts(list(exit_states(model.layered, exits, pairs)))
     heads = fit_exits(model.layered, exits, parts[0], parts[1])

@@ -49,7 +49,7 @@ class DumpMakeArgs(ModelArgs, DumpOutArgs):
 
 def run(args: DumpMakeArgs) -> Result:
     from rescore.decode.cli import screen
-    from rescore.decode.cli.decoders import open_decoder
+    from rescore.decode.cli.lazy_model import open_lazy_model
     from rescore.decode.cli.verbs.dump_info import tables
     from rescore.decode.loop.continuations import ContinuationOptions
     from rescore.decode.loop.dump_make import DumpSource, check_lengths, make_dump, provenance
@@ -60,23 +60,23 @@ def run(args: DumpMakeArgs) -> Result:
 
     drawn = args.sampling(temperature=0.7, top_p=1.0, seed=1)
     args.check_new()
-    decoder = open_decoder(args, args.model, heads=args.heads)
+    model = open_lazy_model(args, args.model, heads=args.heads)
     options = ContinuationOptions(
         kind=args.kind,
         top_k=args.top_k,
         max_tokens=args.max_tokens,
-        end_of_text=decoder.ends[0],
+        end_of_text=model.ends[0],
         sampling=Sampling(**drawn) if drawn else None,
         rows=args.rows,
     )
     tasks = read_prompts(
-        args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced"
+        args.prompts, model.facts.vocab_size, model.text, limit=args.limit, references=args.kind == "forced"
     )
-    check_lengths(tasks, args.max_tokens, decoder.facts.context)
+    check_lengths(tasks, args.max_tokens, model.facts.context)
     told = {name: getattr(args, name) for name in ("max_tokens", "limit", "rows", "dtype", "heads", "chat")}
     source = DumpSource(
-        model=decoder.model,
-        tokenizer=decoder.tokenizer,
+        model=model.opened,
+        tokenizer=model.tokenizer,
         name=args.name or args.model.name,
         provenance=provenance(locate_model(args.model), args.prompts, device=args.device or "cpu", **told),
     )

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rescore.decode.cli.decoders import Decoder, NamedDrafter
+    from rescore.decode.cli.command_sources import CommandDrafter
+    from rescore.decode.cli.lazy_model import LazyModel
     from rescore.decode.loop.generate import Chunk, Options
     from rescore.decode.loop.text_stream import TextPiece, TextStream
     from rescore.decode.verify.shaping import Shaping
@@ -122,6 +123,7 @@ def run(args: GenerateArgs) -> Result:
     import numpy as np
     import torch
 
+    from rescore.decode.cli.command_sources import CommandSources
     from rescore.decode.cli.comparison import (
         Decoded,
         beside,
@@ -133,37 +135,37 @@ def run(args: GenerateArgs) -> Result:
         speedup_of,
         warm_up,
     )
-    from rescore.decode.cli.decoders import Drafters, open_decoder, open_structure, read_prompts
+    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, read_prompts
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
 
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)
     torch.set_num_threads(args.threads)
-    decoder = open_decoder(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
-    drafters = Drafters(args, decoder)
-    kind = args.drafter or drafters.default()
-    drafters.check_used(kind)
-    drafters.check_inputs()
-    ids = decoder.encoded(prompts, args.max_tokens)
-    structure = open_structure(args, decoder)
-    drafting = drafters.make(kind, layout=args.layout)
-    stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
+    model = open_lazy_model(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
+    sources = CommandSources(args, model)
+    kind = args.drafter or sources.default()
+    sources.check_used(kind)
+    sources.check_inputs()
+    ids = model.encoded(prompts, args.max_tokens)
+    structure = open_structure(args, model)
+    drafting = sources.make(kind, layout=args.layout)
+    stopping = Stopping(tokens=frozenset(model.ends), strings=tuple(args.stop), decode=model.text.decode)
     options = Options(
         max_tokens=args.max_tokens,
         shaping=shaping,
         stopping=stopping,
         layout=drafting.layout,
         structure=structure,
-        prediction=open_prediction(args.prediction, decoder),
+        prediction=open_prediction(args.prediction, model),
     )
-    memory = drafters.memory
+    memory = sources.memory
     with not_remembered(memory if args.compare else None):
         if args.compare:
-            warm_up(decoder, ids, drafting, options)
-        chunks, said = decode_texts(args, decoder, prompts, ids, drafting, options)
+            warm_up(model, ids, drafting, options)
+        chunks, said = decode_texts(args, model, prompts, ids, drafting, options)
         shown = Decoded(tokens=[tokens for tokens, _ in chunks], statistics=[chunk.statistics for _, chunk in chunks])
-        anew = partial(decode_anew, decoder, ids, drafting, options)
+        anew = partial(decode_anew, model, ids, drafting, options)
         rounds = compare_in_turns(shown, anew) if args.compare else []
     if memory is not None and args.memory:
         for one, (tokens, _) in zip(ids, chunks) if args.compare else ():
@@ -190,21 +192,21 @@ def run(args: GenerateArgs) -> Result:
             drafted.statistics,
             plain.statistics,
             speedup,
-            measure_of(decoder.model.target, rows=len(ids)),
+            measure_of(model.opened.target, rows=len(ids)),
             nodes=args.nodes or SPECS[kind].sizes.nodes,
             rows=len(ids),
             totals=totals,
-        ).on(getattr(decoder.model.target, "reading", None))
-        lines = explanation.lines + beside(report, decoder, ids, rounds[0][1], shown, shaping)
+        ).on(getattr(model.opened.target, "reading", None))
+        lines = explanation.lines + beside(report, model, ids, rounds[0][1], shown, shaping)
         report |= {**speedup.to_json(), "payoff": explanation.to_json()}
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
 
 
-def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | None:
+def open_prediction(path: Path | None, model: LazyModel) -> NDArray[np.int32] | None:
     """The ids of a file that texts are likely to copy."""
-    from rescore.decode.cli.decoders import text_of_file
+    from rescore.decode.cli.lazy_model import text_of_file
 
-    return None if path is None else decoder.text.encode_more(text_of_file(path))
+    return None if path is None else model.text.encode_more(text_of_file(path))
 
 
 def shaping_of(args: GenerateArgs) -> Shaping:
@@ -224,17 +226,17 @@ def shaping_of(args: GenerateArgs) -> Shaping:
 
 def decode_texts(
     args: GenerateArgs,
-    decoder: Decoder,
+    model: LazyModel,
     prompts: list[str],
     ids: list[NDArray[np.int32]],
-    drafting: NamedDrafter,
+    drafting: CommandDrafter,
     options: Options,
 ) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
     """Decodes the prompts and shows the texts. Returns tokens and last chunk of each prompt, and the shown texts."""
     from rescore.decode.loop.generate import stream
     from rescore.decode.loop.text_stream import TextStream
 
-    texts = [TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids]
+    texts = [TextStream(model.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids]
     headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
     tokens: list[list[int]] = [[] for _ in ids]
     last: dict[int, Chunk] = {}
@@ -242,7 +244,7 @@ def decode_texts(
     out = io.StringIO() if str(args.json) == "-" or sys.stdout is None else sys.stdout
     writer = Typewriter(texts, headings, colour=wants_colour(out, args.no_color), out=out)
     with writer:
-        for chunk in stream(decoder.model.target, ids, drafting.drafter, options):
+        for chunk in stream(model.opened.target, ids, drafting.drafter, options):
             tokens[chunk.request] += chunk.tokens.tolist()
             last[chunk.request] = chunk
             writer.show(chunk)

@@ -126,7 +126,7 @@ def estimated(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> Facts:
         read=args.read,
         width=texts.width,
         slots=form.slots,
-        draft_vocabulary=min(form.draft_vocabulary, texts.decoder.facts.vocab_size),
+        draft_vocabulary=min(form.draft_vocabulary, texts.lazy.facts.vocab_size),
         rounds=args.rounds,
         dtype=getattr(torch, texts.dtype),
     )
@@ -188,6 +188,6 @@ def heads_to_train(args: TrainHeadsArgs, form: Form, texts: TrainingTexts, lesso
     embedding, table = (one.float() for one in matrices_of(texts.model))
     if args.start:
         return ConditionedHeads.load(args.start, embedding=embedding, table=table)
-    ids = torch.from_numpy(choose_vocabulary(lessons, texts.decoder.facts.vocab_size, form.draft_vocabulary))
+    ids = torch.from_numpy(choose_vocabulary(lessons, texts.lazy.facts.vocab_size, form.draft_vocabulary))
     torch.manual_seed(args.seed)
     return ConditionedHeads(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=ids)

@@ -125,7 +125,7 @@ def _window_left_over(target: CausalLMTarget, given: Mapping[str, Any]) -> int |
     return min(windows) if windows and not target.slides else None
 
 
-class Decoding:
+class RunningCall:
     """The rows of a call while they are decoded.
 
     every_state: whether the drafter must read every token itself, also those that a cache holds.

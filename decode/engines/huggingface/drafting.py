@@ -24,7 +24,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
-from rescore.decode.engines.huggingface.decoding import Decoding, hooked_by_row, why_undrafted
+from rescore.decode.engines.huggingface.decoding import RunningCall, hooked_by_row, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.loop.explanation import Explanation, Totals
@@ -180,7 +180,7 @@ class Drafting:
             warnings.warn(f"custom_generate: decoded without drafts, since {undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
-        decoding = Decoding(
+        decoding = RunningCall(
             call,
             opened.target,
             opened.drafter,

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows as replays
 from rescore.decode.replay.figures import Difference, Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.replay import OracleReplay, Replay
+from rescore.decode.replay.rows import path_replay
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
@@ -124,7 +124,7 @@ def compare_models(
         rescorer = Rescorer(model, alpha=[alpha] if isinstance(alpha, Sequence) else alpha, threads=threads)
         budgets = {name: 1, f"{name} p={paths}": paths}
         rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
-        drafters.append(replays.paths(rescorer, budgets, top_k=top_k))
+        drafters.append(path_replay(rescorer, budgets, top_k=top_k))
     oracles = {f"oracle k={n}": n for n in (2, k) if n <= k}
     rows |= {name: {"model": None, "p": 1} for name in oracles}
     drafters.append(OracleReplay(widths=oracles))
@@ -193,7 +193,7 @@ def weights_by_task(
         raise ValueError(f"grid: expected at least one weight, all different, got {list(grid)}")
 
     def make(name: str, alpha: float) -> Replay:
-        return replays.paths(Rescorer(model, alpha=alpha, threads=threads), {name: 1}, top_k=top_k)
+        return path_replay(Rescorer(model, alpha=alpha, threads=threads), {name: 1}, top_k=top_k)
 
     tuned = replay_dump(
         dump,

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows as replays
 from rescore.decode.replay.replay import OracleReplay, Outcome, Replay
+from rescore.decode.replay.rows import tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
@@ -81,8 +81,8 @@ def lost_tokens(
         raise ValueError(f"budget: expected at least 1 and less than the larger budget {larger}, got {budget}")
     rescorer, heads = rescorer.widened(dump.header.vocab_size), Rescorer(threads=rescorer.threads)
     drafters: list[Replay] = [
-        replays.trees(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
-        replays.trees(heads, {"heads": budget}, top_k=top_k, everywhere=True),
+        tree_replay(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
+        tree_replay(heads, {"heads": budget}, top_k=top_k, everywhere=True),
         OracleReplay(widths={"oracle": top_k}),
     ]
     counts = LostCounts(draft="draft", larger="larger", heads="heads", oracle="oracle")
