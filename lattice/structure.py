@@ -7,6 +7,7 @@ tokens A(s) and renormalised.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,11 +25,16 @@ class Matcher(Protocol):
     @property
     def accepting(self) -> bool: ...
 
+    def run(self) -> Sequence[int]:
+        """Tokens that must follow, one after another, as far as they are known at once: no end tokens. Empty where
+        several may follow, or the text may end.
+        """
+
     def write(self, words: NDArray[np.uint32]) -> None:
         """Sets the bits of the tokens that may follow, of words that are 0; end tokens are not the matcher's."""
 
-    def after(self, token: int) -> Matcher:
-        """The state after one of these tokens; this one stays as it is."""
+    def after(self, *tokens: int) -> Matcher:
+        """The state after tokens that may follow, one after another; this one stays as it is."""
 
 
 Copies = Callable[[NDArray[np.int32]], Sequence[NDArray[np.int32]]]
@@ -42,36 +48,52 @@ class State:
     copies  what drafts may take from the prompt; by default nothing
     """
 
-    __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_vocab_size", "copies")
+    __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_run", "_unread", "_vocab_size", "copies")
 
     def __init__(self, matcher: Matcher | None, vocab_size: int, ends: Collection[int], copies: Copies = lambda _: ()):
-        self._matcher, self._vocab_size, self._ends, self.copies = matcher, vocab_size, ends, copies
+        self._matcher, self._vocab_size, self._ends, self.copies = matcher, vocab_size, frozenset(ends), copies
+        self._unread: tuple[int, ...] = ()  # of a run, which the matcher reads at its end
+        self._run: tuple[int, ...] | None = None
         self._next: dict[int, State] = {}
         self._allowed: NDArray[np.uint32] | None = None
+
+    def _read(self) -> Matcher | None:
+        if self._unread and self._matcher is not None:
+            self._matcher, self._unread = self._matcher.after(*self._unread), ()
+        return self._matcher
 
     @property
     def accepting(self) -> bool:
         """Whether the text may end here; false after its end."""
-        return self._matcher is not None and self._matcher.accepting
+        return not self._run and (matcher := self._read()) is not None and matcher.accepting
 
     @property
     def ended(self) -> bool:
         """Whether an end token has ended the text."""
         return self._matcher is None
 
+    @property
+    def run(self) -> tuple[int, ...]:
+        """Tokens that must follow, one after another, as far as they are known without masks."""
+        if self._run is None:
+            run = () if (matcher := self._read()) is None else tuple(matcher.run())
+            beyond = next((at for at, token in enumerate(run) if token >= self._vocab_size), len(run))
+            self._run = run[:beyond]
+        return self._run
+
     def allowed(self) -> NDArray[np.uint32]:
         """The tokens that may follow, a bit each, uint32 [ceil(V / 32)]; none after the end of the text."""
         if self._allowed is None:
-            words = np.zeros((self._vocab_size + 31) // 32, np.uint32)
-            if self._matcher is not None:
-                self._matcher.write(words)
-                if self._vocab_size % 32:
-                    words[-1] &= np.uint32((1 << self._vocab_size % 32) - 1)
-                for end in self._ends:
-                    bit = np.uint32(1 << end % 32)
-                    words[end // 32] = words[end // 32] | bit if self._matcher.accepting else words[end // 32] & ~bit
-            words.flags.writeable = False
-            self._allowed = words
+            self._allowed = words = np.zeros((self._vocab_size + 31) // 32, np.uint32)
+            if self.run:
+                words[self.run[0] // 32] = 1 << self.run[0] % 32
+            elif (matcher := self._read()) is not None:
+                matcher.write(words)
+                ends, others = end_bits(self._ends, self._vocab_size)
+                words &= others
+                if matcher.accepting:
+                    words |= ends
+            words.setflags(write=False)
         return self._allowed
 
     def mask(self) -> NDArray[np.bool_]:
@@ -81,22 +103,29 @@ class State:
     @property
     def forced(self) -> bool:
         """Whether a single token may follow."""
+        if self.run:
+            return True
         words = self.allowed()
-        found = words[words != 0]
-        return len(found) == 1 and int(found[0]).bit_count() == 1
+        allowed = words[words != 0]
+        return len(allowed) == 1 and int(allowed[0]).bit_count() == 1
 
     def allows(self, token: int) -> bool:
+        if self.run:
+            return token == self.run[0]
         return 0 <= token < self._vocab_size and bool(self.allowed()[token // 32] >> np.uint32(token % 32) & 1)
 
     def step(self, token: int) -> State:
         """The state after a token. ValueError unless it is allowed."""
-        found = self._next.get(token)
-        if found is None:
+        state = self._next.get(token)
+        if state is None:
             if not self.allows(token):
                 raise ValueError(f"structure: expected a token that is allowed after the text, got {token}")
-            matcher = None if token in self._ends or self._matcher is None else self._matcher.after(token)
-            found = self._next[token] = State(matcher, self._vocab_size, self._ends, self.copies)
-        return found
+            state = self._next[token] = State(self._matcher, self._vocab_size, self._ends, self.copies)
+            if self.run:
+                state._unread, state._run = (*self._unread, token), self.run[1:] or None
+            elif self._matcher is not None:
+                state._matcher = None if token in self._ends else self._matcher.after(token)
+        return state
 
     def after(self, tokens: Iterable[int]) -> State:
         """The state after several tokens; ValueError as `step`."""
@@ -106,28 +135,48 @@ class State:
         return state
 
 
+@lru_cache(maxsize=16)
+def end_bits(ends: frozenset[int], vocab_size: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The bits of the ids in `ends`, and of all other ids below V."""
+    is_end = np.zeros(32 * ((vocab_size + 31) // 32), np.uint8)
+    is_end[[*ends]] = 1
+    ends_bits = np.packbits(is_end, bitorder="little").view(np.uint32)
+    is_end[vocab_size:] = 1
+    return ends_bits, ~np.packbits(is_end, bitorder="little").view(np.uint32)
+
+
 class Bounds:
     """What the search of a batch of trees may propose: `allowed` of `_core.best_tree`. None: a text without bounds."""
 
     def __init__(self, states: Sequence[State | None], vocab_size: int):
         self._words = (vocab_size + 31) // 32
         self._roots = states
-        self._opened: list[list[State | None]] = [[] for _ in states]
+        self._asked: list[list[State | None]] = [[] for _ in states]
 
     def __call__(
-        self, rows: NDArray[np.int32], parents: NDArray[np.int32], tokens: NDArray[np.int32]
-    ) -> NDArray[np.uint32]:
-        found = np.zeros((len(rows), self._words), np.uint32)
-        for words, row, parent, token in zip(found, rows.tolist(), parents.tolist(), tokens.tolist()):
-            opened = self._opened[row]
-            before = opened[parent] if token >= 0 else self._roots[row]
-            state = before.step(token) if before and token >= 0 else before
-            opened.append(state)
-            if state is None:
-                words[:] = 0xFFFFFFFF
-            else:
-                words[: len(state.allowed())] = state.allowed()
-        return found
+        self, rows: NDArray[np.int32], before: NDArray[np.int32], passed: NDArray[np.int32], tokens: NDArray[np.int32]
+    ) -> tuple[list[tuple[int, ...]], NDArray[np.uint32]]:
+        """What may follow prefixes of rows: the run of each, and the bits [m, ceil(V / 32)] of the m that have none.
+
+        before: the number of the prefix that was asked for before in the row, on the way to this one; passed: how many
+        tokens of its run follow; tokens: the token after these, -1 for the empty prefix
+        """
+        states = []
+        for row, number, run, token in zip(rows.tolist(), before.tolist(), passed.tolist(), tokens.tolist()):
+            asked = self._asked[row]
+            state = asked[number] if token >= 0 else self._roots[row]
+            if state and token >= 0:
+                state = state.after(state.run[:run]).step(token)
+            asked.append(state)
+            states.append(state)
+        runs = [state.run if state else () for state in states]
+        free = [state for state, run in zip(states, runs) if not run]
+        words = np.full((len(free), self._words), 0xFFFFFFFF, np.uint32)
+        for bits, state in zip(words, free):
+            if state:
+                bits[:] = 0
+                bits[: len(state.allowed())] = state.allowed()
+        return runs, words
 
 
 class Structure(Protocol):
@@ -221,10 +270,13 @@ class _Place:
     def accepting(self) -> bool:
         return self._state in self._acceptor._final
 
+    def run(self) -> Sequence[int]:
+        return ()
+
     def write(self, words: NDArray[np.uint32]) -> None:
         tokens = self._acceptor.core.tokens(self._state)
         tokens = tokens[tokens < 32 * len(words)]
         np.bitwise_or.at(words, tokens // 32, np.uint32(1) << (tokens % 32).astype(np.uint32))
 
-    def after(self, token: int) -> _Place:
-        return _Place(self._acceptor, self._acceptor.core.next(self._state, token))
+    def after(self, *tokens: int) -> _Place:
+        return _Place(self._acceptor, reduce(self._acceptor.core.next, tokens, self._state))

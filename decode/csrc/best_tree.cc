@@ -77,6 +77,10 @@ void TreeSearch::open(const Allowed& allowed) {
   state_ = opened_[number].state;
   slot_ = std::min(depth, length_);
   proposals_.clear();
+  if (allowed_.only != Allowed::kSeveral) {
+    propose_only();
+    return keep_best();
+  }
   if (reads_texts()) blend_.read(opened_[number].contexts.data(), opened_[number].expected);
   weigh_candidates();
   if (allowed_.words && allowed_.count <= few_) {
@@ -100,6 +104,11 @@ void TreeSearch::propose_candidates(double of_allowed) {
   const double least = least_.size() < nodes_ ? -INFINITY : -(least_.front() - cost_) / kFixedOne - kSlack;
   for (int i = 0; i < slot.count; ++i)
     if (const double logq = logq_[i] - of_allowed; logq >= least) propose(slot.tokens[i], arc_[i], logq);
+}
+
+// Proposes the only token that is allowed.
+void TreeSearch::propose_only() {
+  if (open_ || is_candidate(allowed_.only)) propose(allowed_.only, lm_->take(state_, allowed_.only).arc, 0);
 }
 
 // Proposes all tokens that are allowed, under q summed over them.

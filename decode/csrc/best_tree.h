@@ -34,8 +34,10 @@ struct SlotWeights {
   const double *head, *lm, *prior, *floor;  // [slots]
 };
 
-// What a structure allows after a prefix: `count` tokens, the bits of `size` words.
+// What a structure allows after a prefix: one token, or `count` of them, the bits of `size` words.
 struct Allowed {
+  static constexpr uint32_t kSeveral = UINT32_MAX;
+  uint32_t only = kSeveral;
   const uint32_t* words = nullptr;  // null: everything
   size_t size = 0, count = 0;
 
@@ -52,7 +54,7 @@ class TreeSearch {
              TreeOutput out, size_t few);
   bool advance();
   const Opening& opening() const { return best_.opening(); }
-  // The last token of `opening`, which is not empty.
+  // The last token of `opening`, which is not the empty prefix.
   uint32_t token() const { return children_[opening().offer.place].token; }
   void open(const Allowed& allowed);
   int found() const { return best_.found(); }
@@ -75,6 +77,7 @@ class TreeSearch {
   };
   void weigh_candidates();
   void propose_candidates(double of_allowed);
+  void propose_only();
   void propose_few();
   double log_allowed() const;
   void propose_listed();

@@ -87,41 +87,75 @@ class ReadTexts {
   std::vector<std::shared_lock<ManyReaders>> held_;
 };
 
-// Asks Python what is allowed after prefixes that are opened: one of each row that is not complete.
+// What structures allow after the prefixes that are opened. Python is asked, one prefix of each row at a time, but not
+// along a run of tokens that must follow.
 class Structures {
  public:
-  explicit Structures(const nb::object& allowed) : allowed_(allowed) {}
+  Structures(const nb::object& allowed, size_t rows) : allowed_(allowed), prefixes_(rows), asked_(rows, 0) {}
 
-  void add(int64_t row, const TreeSearch& search) {
+  // What is allowed after the opening of a row; false if `ask` must tell.
+  bool knows(int64_t row, const TreeSearch& search, Allowed& allowed) {
     const Opening& opening = search.opening();
-    rows_.push_back(static_cast<int32_t>(row));
-    parents_.push_back(static_cast<int32_t>(opening.number ? opening.parent : 0));
-    tokens_.push_back(opening.number ? static_cast<int32_t>(search.token()) : -1);
+    const Prefix parent = opening.number ? prefixes_[row][opening.parent] : Prefix{};
+    const bool inside = parent.run + 1 < parent.end;
+    if (inside) {
+      prefixes_[row].push_back({parent.asked, parent.passed + 1, parent.run + 1, parent.end});
+      allowed = {runs_[parent.run + 1]};
+    } else {
+      rows_.push_back(static_cast<int32_t>(row));
+      before_.push_back(parent.asked);
+      passed_.push_back(parent.passed);
+      tokens_.push_back(opening.number ? static_cast<int32_t>(search.token()) : -1);
+    }
+    return inside;
   }
   const std::vector<int32_t>& rows() const { return rows_; }
 
-  // Takes the GIL and calls `allowed`; the answer is valid until the next call.
-  void ask() {
+  // Takes the GIL and asks; returns the answer for each of `rows`, valid until the next call. Bits past the vocabulary
+  // do not count.
+  std::vector<Allowed> ask(uint32_t vocab_size) {
     const nb::gil_scoped_acquire acquire;
-    answer_ = nb::cast<In<uint32_t, 2>>(allowed_(array(rows_), array(parents_), array(tokens_)), false);
-    expect_size("allowed, one row per prefix", answer_.shape(0), rows_.size());
+    const nb::object found = allowed_(array(rows_), array(before_), array(passed_), array(tokens_));
+    const auto runs = nb::cast<std::vector<std::vector<uint32_t>>>(found[0]);
+    words_ = nb::cast<In<uint32_t, 2>>(found[1], false);
+    expect_size("allowed, one run per prefix", runs.size(), rows_.size());
+    std::vector<Allowed> answers;
+    size_t free = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const size_t begin = runs_.size();
+      for (const uint32_t token : runs[i]) {
+        expect_range("allowed, a token that must follow", token, 0, static_cast<int64_t>(vocab_size) - 1);
+        runs_.push_back(token);
+      }
+      prefixes_[rows_[i]].push_back({asked_[rows_[i]]++, 0, begin, runs_.size()});
+      if (begin < runs_.size()) {
+        answers.push_back({runs_[begin]});
+      } else {
+        if (free < words_.shape(0)) answers.push_back(bits(free, vocab_size));
+        ++free;
+      }
+    }
+    expect_size("allowed, bits of each prefix without a run", words_.shape(0), free);
+    return answers;
   }
-  // Bits past the vocabulary do not count.
-  Allowed of(size_t place, uint32_t vocab_size) const {
-    Allowed found{answer_.data() + place * answer_.shape(1), answer_.shape(1), 0};
+  void clear() {
+    for (std::vector<int32_t>* of : {&rows_, &before_, &passed_, &tokens_}) of->clear();
+  }
+
+ private:
+  struct Prefix {
+    int32_t asked = 0, passed = 0;  // number of the last one asked for on the way here, and tokens of its run since
+    size_t run = 0, end = 0;        // what must follow: runs_[run..end)
+  };
+
+  Allowed bits(size_t place, uint32_t vocab_size) const {
+    Allowed found{Allowed::kSeveral, words_.data() + place * words_.shape(1), words_.shape(1), 0};
     for (uint32_t token = 0; token < vocab_size && token / 32 < found.size; token += 32) {
       const uint32_t left = std::min(vocab_size - token, 32u);
       found.count += __builtin_popcount(found.words[token / 32] & (UINT32_MAX >> (32 - left)));
     }
     return found.count == vocab_size ? Allowed{} : found;
   }
-  void clear() {
-    rows_.clear();
-    parents_.clear();
-    tokens_.clear();
-  }
-
- private:
   static Out<int32_t> array(const std::vector<int32_t>& values) {
     auto made = make<int32_t>({values.size()});
     std::copy(values.begin(), values.end(), made.data);
@@ -129,14 +163,16 @@ class Structures {
   }
 
   const nb::object& allowed_;
-  std::vector<int32_t> rows_, parents_, tokens_;
-  In<uint32_t, 2> answer_;
+  std::vector<std::vector<Prefix>> prefixes_;  // of each row, by their numbers
+  std::vector<int32_t> asked_;
+  std::vector<uint32_t> runs_;
+  std::vector<int32_t> rows_, before_, passed_, tokens_;  // to be asked
+  In<uint32_t, 2> words_;
 };
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
-// allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
-// [n] each.
+// allowed: None, or `lattice.structure.Bounds`.
 nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                     In<double, 2> alpha, In<double, 2> weights, bool open,
                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
@@ -186,20 +222,25 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
     }
     std::vector<std::unique_ptr<TreeSearch>> searches;
     std::vector<Sources> sources(batch.rows);
-    Structures structures(allowed);
+    std::vector<int32_t> rows;
+    std::vector<Allowed> answers;
+    Structures structures(allowed, batch.rows);
     for (size_t b = 0; b < batch.rows; ++b) {
       searches.push_back(std::make_unique<TreeSearch>());
       begin(*searches[b], b, sources[b], ReadTexts(texts, memories, expected, lm.vocab_size));
+      rows.push_back(static_cast<int32_t>(b));
     }
-    while (true) {
-      structures.clear();
-      for (size_t b = 0; b < batch.rows; ++b)
-        if (searches[b]->advance()) structures.add(b, *searches[b]);
-      if (structures.rows().empty()) break;
-      structures.ask();
-      const ReadTexts read(texts, memories, expected, lm.vocab_size);  // not while Python runs
-      for (size_t i = 0; i < structures.rows().size(); ++i)
-        searches[structures.rows()[i]]->open(structures.of(i, lm.vocab_size));
+    while (!rows.empty()) {
+      {
+        const ReadTexts read(texts, memories, expected, lm.vocab_size);  // not while Python runs
+        for (size_t i = 0; i < answers.size(); ++i) searches[rows[i]]->open(answers[i]);
+        structures.clear();
+        for (const int32_t b : rows)
+          for (Allowed known; searches[b]->advance() && structures.knows(b, *searches[b], known);)
+            searches[b]->open(known);
+      }
+      rows = structures.rows();
+      if (!rows.empty()) answers = structures.ask(lm.vocab_size);
     }
     for (size_t b = 0; b < batch.rows; ++b) trees.counts[b] = searches[b]->found();
   });

@@ -1,11 +1,15 @@
-"""Compiles a grammar in a process of its own: hostile ones may overflow the stack, fill memory, or not end.
+"""Compiles grammars in a process of its own: hostile ones may overflow the stack, fill memory, or not end.
 
-`fails` runs this file as a program, with the bounds; it needs llguidance and nothing of ours.
+llguidance's own limits stop repetitions and deep brackets, but not chains of thousands of rules, objects of thousands
+of properties, or thousands of patterns of property names. `fails` runs this file as a program, with the bounds, which
+stays and waits for more; it needs llguidance and nothing of ours.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,18 +18,86 @@ from functools import lru_cache
 SECONDS = 10
 MEMORY = 1 << 30
 STACK = 4 << 20  # half of what a thread usually has
+_waiting: list[_Trials] = []  # at most one process that no thread uses
+_lock = threading.Lock()  # of the list
 
 
 @lru_cache(maxsize=32)
 def fails(grammar: str) -> str | None:
     """How a grammar of llguidance exceeds the bounds; None if it compiles, or is refused, within them."""
-    program = [sys.executable, "-I", __file__]
-    given = json.dumps([sys.path, grammar])
-    try:
-        done = subprocess.run(program, input=given, text=True, capture_output=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"took more than {SECONDS} s"
-    return None if done.returncode == 0 else f"overflowed {STACK >> 20} MB of stack or {MEMORY >> 30} GB of memory"
+    with _lock:
+        trials = _waiting.pop() if _waiting else None
+    trials = trials or _Trials()
+    how = trials.fails(grammar)
+    if how and trials.count > 1:  # perhaps of what was left of the others
+        trials.end()
+        trials = _Trials()
+        how = trials.fails(grammar)
+    with _lock:
+        waits = not how and not _waiting
+        _waiting.extend([trials] * waits)
+    if not waits:
+        trials.end()
+    return how
+
+
+class _Trials:
+    """A process that compiles one grammar after another."""
+
+    def __init__(self) -> None:
+        program = [sys.executable, "-I", __file__]
+        self._process = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.count = 0
+        self._answer(sys.path, 60)
+
+    def fails(self, grammar: str) -> str | None:
+        self.count += 1
+        answer, timely = self._answer(grammar, SECONDS)
+        if answer:
+            return None
+        bounds = f"overflowed {STACK >> 20} MB of stack or {MEMORY >> 30} GB of memory"
+        return bounds if timely else f"took more than {SECONDS} s"
+
+    def _answer(self, question: object, seconds: float) -> tuple[bytes, bool]:
+        """The line that the process prints, empty if it ends, and whether that was in time."""
+        assert self._process.stdin and self._process.stdout
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+            return self._process.stdout.readline(), not late.is_set()
+        except BrokenPipeError:
+            return b"", not late.is_set()
+        finally:
+            timer.cancel()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@atexit.register
+def _end() -> None:
+    while _waiting:
+        _waiting.pop().end()
+
+
+def _forked() -> None:
+    _waiting.clear()  # it is the parent's
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
 
 
 def _compile(grammar: str) -> None:
@@ -34,10 +106,11 @@ def _compile(grammar: str) -> None:
     matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0)
     if not matcher.is_error():
         matcher.compute_bitmask()
+    print(flush=True)
 
 
 def _main() -> None:
-    sys.path[:], grammar = json.load(sys.stdin)
+    sys.path[:] = json.loads(sys.stdin.readline())
     try:
         import resource
 
@@ -46,9 +119,11 @@ def _main() -> None:
     except (ImportError, ValueError):  # not on Windows; no such limit on macOS
         pass
     threading.stack_size(STACK)
-    thread = threading.Thread(target=_compile, args=(grammar,))
-    thread.start()
-    thread.join()
+    print(flush=True)
+    for line in sys.stdin:
+        thread = threading.Thread(target=_compile, args=(json.loads(line),))
+        thread.start()
+        thread.join()
 
 
 if __name__ == "__main__":

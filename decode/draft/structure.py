@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided
 from rescore.decode.draft.grammar_trial import fails
 from rescore.decode.draft.pattern import rewritten
 from rescore.decode.draft.tools import calls
 from rescore.lattice.extras import needed_for
-from rescore.lattice.structure import State
+from rescore.lattice.structure import State, end_bits
 
 LARGEST = 1 << 20  # characters of a schema or grammar
 SHORT = 1000  # characters of a grammar that can do no harm
-CACHED = 4  # tokenizers, each some 20 MB and a second
 WORD = re.compile(r"[^\W_]\S*")
 COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
@@ -34,7 +33,6 @@ REFUSALS = {
     "Pointer '(.*?)' does not exist": "$ref: expected a part of the schema, got #{}, which it lacks; add it",
     "Resource '(.*?)' is not present": "$ref: expected a part of the schema, got {}; copy that into its $defs",
 }
-DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
 WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
@@ -48,7 +46,7 @@ class Grammar:
     """
 
     def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):
-        self._grammar, self._tokenizer, self._copied = grammar, _tokenizer_json(tokenizer), copies
+        self._grammar, self._tokenizer, self._copied = grammar, fast_tokenizer(tokenizer), copies
         self._names_tokens = "<" in grammar and not grammar.startswith("{")  # Lark's syntax alone can
 
     @classmethod
@@ -91,46 +89,56 @@ class Grammar:
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         if len(self._grammar) > SHORT and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
-        tokenizer = _guided(self._tokenizer, vocab_size, tuple(sorted(ends)))
-        matcher = _Guided(_llguidance().LLMatcher(tokenizer, self._grammar, log_level=0), tokenizer, self._names_tokens)
+        tokenizer, ends = guided(self._tokenizer, vocab_size), frozenset(ends)
+        matcher = _llguidance().LLMatcher(tokenizer, self._grammar, log_level=0)
+        named = ends if self._names_tokens else frozenset[int]()
         copies = (partial(_copies, tokenizer),) if self._copied else ()
-        return State(matcher, vocab_size, frozenset(ends), *copies)
+        return State(_Guided(matcher, tokenizer.vocab_size, named), vocab_size, ends, *copies)
 
 
 class _Guided:
     """A state of llguidance's matcher, which copies in microseconds.
 
-    names_tokens: whether the grammar may spell out an end token, which then ends the text
+    ids    how many ids its masks are of
+    named  the end tokens if the grammar may spell one out, which then ends the text; else none
     """
 
-    def __init__(self, matcher: Any, tokenizer: Any, names_tokens: bool):
+    __slots__ = ("_ids", "_matcher", "_named", "accepting")
+
+    def __init__(self, matcher: Any, ids: int, named: frozenset[int]):
         if matcher.is_error():
             raise ValueError(_refusal(_error_of(matcher)))
-        self._matcher, self._tokenizer, self._names_tokens = matcher, tokenizer, names_tokens
-        self.accepting = bool(matcher.is_accepting()) or names_tokens and any(map(self._ended_by, tokenizer.eos_tokens))
+        self._matcher, self._ids, self._named = matcher, ids, named
+        self.accepting = bool(matcher.is_accepting()) or any(map(self._ended_by, named))
 
     def _ended_by(self, end: int) -> bool:
         matcher = self._matcher.deep_copy()
         return bool(matcher.consume_token(end) and matcher.is_accepting())
 
+    def run(self) -> Sequence[int]:
+        if self.accepting or self._matcher.is_stopped():
+            return ()
+        run = self._matcher.compute_ff_tokens()
+        return run[: next((at for at, token in enumerate(run) if token in self._named), len(run))]
+
     def write(self, words: NDArray[np.uint32]) -> None:
         if self._matcher.is_stopped():
             return
-        every = np.zeros((self._tokenizer.vocab_size + 31) // 32, np.uint32)
+        every = np.empty((self._ids + 31) // 32, np.uint32)
         self._matcher.unsafe_compute_mask_ptr(every.ctypes.data, every.nbytes)
         words[:] = every[: len(words)]
-        for end in self._tokenizer.eos_tokens:
-            words[end // 32] &= ~np.uint32(1 << end % 32)
+        if self._named:
+            words &= end_bits(self._named, 32 * len(words))[1]
         if self._matcher.is_error() or not (self.accepting or words.any()):
             raise ValueError(
                 "structure: expected a grammar within llguidance's bounds under which some token may follow, got: "
                 f"{_error_of(self._matcher) or self._matcher.stop_reason()}"
             )
 
-    def after(self, token: int) -> _Guided:
+    def after(self, *tokens: int) -> _Guided:
         matcher = self._matcher.deep_copy()
-        matcher.consume_token(token)
-        return _Guided(matcher, self._tokenizer, self._names_tokens)
+        matcher.consume_tokens(tokens)
+        return _Guided(matcher, self._ids, self._named)
 
 
 def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
@@ -201,49 +209,3 @@ def _llguidance() -> Any:
     with needed_for("a structure of JSON, regular expressions or grammars"):
         import llguidance
     return llguidance
-
-
-def _tokenizer_json(tokenizer: Any) -> str:
-    """The text of a tokenizer.json."""
-    if isinstance(tokenizer, str | Path):
-        path = Path(tokenizer)
-        return (path / "tokenizer.json" if path.is_dir() else path).read_text(encoding="utf-8")
-    fast = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    fast = getattr(fast, "tokenizer", fast)  # a TextTokenizer
-    if not hasattr(fast, "to_str"):
-        raise TypeError(
-            f"tokenizer: expected a fast tokenizer of Hugging Face, got {type(tokenizer).__name__}; "
-            "open it with AutoTokenizer.from_pretrained(.., use_fast=True)"
-        )
-    return fast.to_str()
-
-
-@lru_cache(maxsize=CACHED)
-def _guided(tokenizer: str, vocab_size: int, ends: Sequence[int]) -> Any:
-    """llguidance's tokenizer, a second to make. It knows no added tokens past the target's ids, and forces no spelling
-    that the tokenizer has only at the start of a text.
-    """
-    text = re.sub(r'"add_prefix_space":\s*true', '"add_prefix_space": false', tokenizer)
-    found = json.loads(re.sub(r'"prepend_scheme":\s*"\w+"', '"prepend_scheme": "never"', text))
-    normalizer, model = found["normalizer"] or {}, found["model"]
-    spaces = [one for one in normalizer.get("normalizers", [normalizer]) if one.get("pattern") == {"String": " "}]
-    found |= {"normalizer": {"type": "Sequence", "normalizers": spaces}, "padding": None, "truncation": None}
-    found |= {"decoder": _of_bytes(found["decoder"] or {"type": "none"}, model)}
-    found["added_tokens"] = [one for one in found["added_tokens"] if one["id"] < vocab_size]
-    model.pop("dropout", None)
-    size = 1 + max(model["vocab"].values()) if isinstance(model["vocab"], dict) else len(model["vocab"])
-    return _llguidance().LLTokenizer(json.dumps(found), n_vocab=max(vocab_size, size), eos_token=list(ends) or None)
-
-
-def _of_bytes(decoder: Any, model: Mapping[str, Any]) -> Any:
-    """A decoder that llguidance reads: tokens that stand for bytes, or for text whose spaces are another character."""
-    parts = {one["type"]: one for one in decoder.get("decoders", [decoder])}
-    if model.get("end_of_word_suffix") or model.get("continuing_subword_prefix") or not parts.keys() & {*DECODERS}:
-        raise ValueError(
-            f"tokenizer: expected tokens that stand for their text wherever they are (decoder {', '.join(DECODERS)}), "
-            f"got model {model['type']} with decoder {', '.join(parts)}; structures need another tokenizer"
-        )
-    if "Metaspace" not in parts:
-        return decoder
-    spaces = {"type": "Replace", "pattern": {"String": parts["Metaspace"]["replacement"]}, "content": " "}
-    return {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}]}

@@ -200,14 +200,24 @@ class Acceptor:
         rng = random.Random(hash((self.seed, *prefix)))
         return set(rng.sample(range(VOCAB), rng.choice([0, 1, 1, 2, 3, 4, 5])))
 
-    def __call__(self, rows, parents, tokens):
+    def run(self, prefix):
+        """Of the tokens that must follow one after another, as many as it says."""
+        rng, run = random.Random(hash((self.seed, -1, *prefix))), []
+        while rng.random() < 0.7 and len(allowed := self.of((*prefix, *run))) == 1:
+            run += allowed
+        return run
+
+    def __call__(self, rows, before, passed, tokens):
         assert len(set(rows.tolist())) == len(rows)
-        words = np.zeros((len(rows), 1), np.uint32)
-        for place, (row, parent, token) in enumerate(zip(rows.tolist(), parents.tolist(), tokens.tolist())):
-            prefix = () if token < 0 else (*self.prefixes[row][parent], token)
-            self.prefixes[row].append(prefix)
-            words[place] = sum(1 << w for w in self.of(prefix)) | 0xFFFFFFFF << VOCAB & 0xFFFFFFFF  # bits past V
-        return words
+        prefixes = []
+        for row, number, length, token in zip(rows.tolist(), before.tolist(), passed.tolist(), tokens.tolist()):
+            start = self.prefixes[row][number] if token >= 0 else ()
+            prefixes.append((*start, *self.run(start)[:length], *[token] * (token >= 0)))
+            self.prefixes[row].append(prefixes[-1])
+        runs = [self.run(prefix) for prefix in prefixes]
+        past = 0xFFFFFFFF << VOCAB & 0xFFFFFFFF  # bits past V
+        words = [[sum(1 << w for w in self.of(prefix)) | past] for prefix, run in zip(prefixes, runs) if not run]
+        return runs, np.array(words, np.uint32).reshape(-1, 1)
 
 
 def listed(problem, prefix) -> set[int]:

@@ -4,6 +4,7 @@ they describe; states that fork equal a matcher that reads straight on.
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 import numpy as np
@@ -233,3 +234,42 @@ def test_a_grammar_that_takes_too_long(monkeypatch):
     monkeypatch.setattr(grammar_trial, "SECONDS", 0.5)
     schema = {"patternProperties": {f"^p{i}$": {} for i in range(2000)}}
     refuses(ValueError, lambda: Grammar.json_schema(schema, TOKENIZER).start(V, ENDS), "0.5")
+
+
+def test_trials_after_one_that_overflows():
+    """Share a process, which is not the one that has ended; threads have their own."""
+    small = [f'start: "{"word" * 400}{i}"' for i in range(6)]
+    assert grammar_trial.fails(llguidance.LLMatcher.grammar_from_lark(small[0])) is None
+    (waiting,) = grammar_trial._waiting
+    for text in small[1:3]:
+        assert grammar_trial.fails(text) is None
+        assert grammar_trial._waiting == [waiting] and waiting._process.poll() is None
+    assert "stack" in grammar_trial.fails(f'start: r0\n{RULES}\nr4000: "b"')
+    assert waiting._process.poll() is not None
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(grammar_trial.fails, small[3:])) == [None] * 3
+    assert len(grammar_trial._waiting) == 1
+    grammar_trial._waiting[0]._process.kill()  # by someone else: the next trial begins another
+    assert grammar_trial.fails(small[0] + "\n") is None
+
+
+def test_a_run_is_what_masks_say_one_by_one():
+    state = Grammar.json_schema(SCHEMA, TOKENIZER).start(V, ENDS)
+    matcher = llguidance.LLMatcher(
+        llguidance.LLTokenizer(TOKENIZER.to_str(), n_vocab=V, eos_token=list(ENDS)),
+        llguidance.LLMatcher.grammar_from_json_schema(
+            json.dumps(SCHEMA), {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+        ),
+    )
+    runs = 0
+    for token in TOKENIZER.encode('{"name": "x", "kind": "bc", "sizes": [7]}').ids:
+        ahead = matcher.deep_copy()
+        for forced in state.run:
+            mask = np.zeros((V + 31) // 32, np.uint32)
+            ahead.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            assert np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [forced]
+            assert ahead.consume_token(forced)
+        runs += len(state.run) > 2
+        matcher.consume_token(token)
+        state = state.step(token)
+    assert runs

@@ -1,17 +1,20 @@
 """Grammars under tokenizers of several kinds: what a random walk writes is, decoded, of the grammar."""
 
+import gc
 import json
 import re
+import weakref
 
 import numpy as np
 import pytest
 
-pytest.importorskip("llguidance")
+llguidance = pytest.importorskip("llguidance")
 pytest.importorskip("tokenizers")
 from support.grammars import BYTES, END, V, byte_tokenizer, reads
 from support.refusals import refuses
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided
 from rescore.decode.draft.structure import Grammar
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
@@ -179,3 +182,27 @@ def refusal(schema):
     with pytest.raises(ValueError) as caught:
         Grammar.json_schema(schema, BYTES).start(V, [END])
     return str(caught.value)
+
+
+def test_a_tokenizer_is_read_once_while_it_is_there(tmp_path):
+    tokenizer, other = byte_tokenizer(), byte_tokenizer()
+    known = guided(tokenizer, V)
+    assert guided(tokenizer, V) is known and guided(other, V) is not known and guided(tokenizer, V + 1) is not known
+    tokenizer.add_tokens(["<more>"])
+    assert guided(tokenizer, V + 1).decode_str([V]) == "<more>"
+    for name in ("one", "two"):
+        tokenizer.save(str(tmp_path / f"{name}.json"))
+    assert fast_tokenizer(tmp_path / "one.json") is fast_tokenizer(str(tmp_path / "two.json"))
+    gone = weakref.ref(other)
+    del other
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("name", sorted(TOKENIZERS.keys() - {"metaspace decoder"}))  # which it cannot read
+def test_tokens_have_the_bytes_that_llguidance_reads_from_a_file(name):
+    tokenizer = TOKENIZERS[name]
+    ours, theirs = guided(tokenizer, tokenizer.get_vocab_size()), llguidance.LLTokenizer(tokenizer.to_str())
+    for token in range(tokenizer.get_vocab_size()):
+        assert ours.decode_bytes([token]) == theirs.decode_bytes([token]), tokenizer.id_to_token(token)
+        assert ours.is_special_token(token) == theirs.is_special_token(token)

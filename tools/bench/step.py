@@ -33,7 +33,7 @@ from tokenizers import Tokenizer
 
 from rescore import Dump, NGram, Options, Sampling, stream
 from rescore.decode.bench.results import machine
-from rescore.decode.draft import calibration
+from rescore.decode.draft import rescorer
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
@@ -49,7 +49,7 @@ from rescore.lattice.dump_block import DumpBlock
 
 UNLIKELY = -50.0  # logit
 PARTS = {
-    "search": [(calibration, "propose_trees")],
+    "search": [(rescorer, "propose_trees")],
     "reading": [(TreeSession, "read"), (RequestText, "read")],
     "lattice": [(RecordedLattices, "sausages")],
     "checks": [(loop, "_check_drafts")],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,12 @@ class _Place:
     def accepting(self) -> bool:
         return any(int(self._allowed()[end // 32]) >> end % 32 & 1 for end in self._walker.ends)
 
+    def run(self) -> Sequence[int]:
+        return ()
+
     def write(self, words: NDArray[np.uint32]) -> None:
         bits = self._allowed()[: len(words)]
         words[: len(bits)] = bits
 
-    def after(self, token: int) -> _Place:
-        return _Place(self._walker, self, token)
+    def after(self, *tokens: int) -> _Place:
+        return reduce(lambda place, token: _Place(self._walker, place, token), tokens, self)
