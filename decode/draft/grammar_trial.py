@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from functools import lru_cache
+from typing import Any
 
 SECONDS = 10
 MEMORY = 1 << 30
@@ -100,10 +101,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
 
 
-def _compile(grammar: str) -> None:
-    from llguidance import LLMatcher, LLTokenizer
+def _compile(tokenizer: Any, grammar: str) -> None:
+    from llguidance import LLMatcher
 
-    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0)
+    matcher = LLMatcher(tokenizer, grammar, log_level=0)
     if not matcher.is_error():
         matcher.compute_bitmask()
     print(flush=True)
@@ -118,10 +119,13 @@ def _main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError):  # not on Windows; no such limit on macOS
         pass
+    from llguidance import LLTokenizer
+
+    tokenizer = LLTokenizer("byte")
     threading.stack_size(STACK)
     print(flush=True)
     for line in sys.stdin:
-        thread = threading.Thread(target=_compile, args=(json.loads(line),))
+        thread = threading.Thread(target=_compile, args=(tokenizer, json.loads(line)))
         thread.start()
         thread.join()
 

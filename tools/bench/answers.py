@@ -99,8 +99,8 @@ def in_turns(
     for number, item in enumerate(items):
         for name in list(ways)[:: -1 if number % 2 else 1]:
             write, asked = ways[name]
-            request, began = asked(item), time.perf_counter()
-            (text,) = write([request], options(item))
+            began = time.perf_counter()
+            (text,) = write([asked(item)], options(item))
             took = time.perf_counter() - began
             found[name].append(Written(took, text.tokens.tolist(), text.statistics.passes))
     return found

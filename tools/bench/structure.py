@@ -14,10 +14,15 @@ rows     the blend of n nodes, without and with the structure, and each without 
 Last, with the structure: masks per pass, microseconds of a mask (median, 99th percentile, longest), milliseconds to
 draft per pass, of which masks. --lm may be left out, for tokenizers without a model of their own.
 
+With --opening only grammars are opened: the first one of a tokenizer, then each of the calls' as of a caller of its
+own, with its first mask, and llguidance alone with a tokenizer that it keeps.
+
+columns  milliseconds: the first and its processor time; median, 99th percentile, longest of all, opened after it
+
 With --live a model writes the calls itself under their tools' schemas, of --count prompts drawn by --seed: plainly,
-with drafts, and by Hugging Face's prompt lookup, which reads its masks from the same automaton. Greedy texts of all
-ways must be equal, or the exit status is 1; every text must be a prefix of its structure, and a valid call if it
-ended.
+with drafts, and by Hugging Face's prompt lookup, which reads its masks from the same automaton. Each way opens the
+grammar of each call, in its time. Greedy texts of all ways must be equal, or the exit status is 1; every text must be a
+prefix of its structure, and a valid call if it ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
          of calls that ended
@@ -30,11 +35,13 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from answers import SPEED, Answer, Way, differing, in_turns, passes, per_pass, speed
+from llguidance import LLMatcher, LLTokenizer
 from markdown_tables import show_header, show_row
 from msgspec import structs
 from numpy.typing import NDArray
@@ -42,6 +49,7 @@ from tokenizers import Tokenizer
 
 from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.grammar_trial import fails
 from rescore.decode.draft.published.baseline import BaselineDrafter
 from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.structure import Grammar
@@ -52,11 +60,23 @@ from rescore.lm.model.ngram import NGram
 
 DEPTH = 24  # of the trees
 KINDS = ("simple_python", "multiple", "parallel", "parallel_multiple")
+LIVE = ("live_simple", "live_multiple")  # whose tools people wrote for use
 LOOKUP = 10
 ENDS = (2, 0)  # of SmolLM2
 
 
-def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[Answer | str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall(Answer):
+    tools: Sequence[Any]
+    several: bool
+
+    def open(self, tokenizer: Any) -> Grammar:
+        """Its grammar, as one that nobody has opened yet."""
+        fails.cache_clear()
+        return Grammar.tools(self.tools, tokenizer, several=self.several)
+
+
+def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[ToolCall | str]:
     """The calls of a file; of those that cannot be used, the kind."""
     counts = dict.fromkeys(kinds, 0)
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -72,11 +92,37 @@ def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: in
             answer = json.dumps(row["calls"] if several else row["calls"][0])
             ids = [np.array(tokenizer.encode(text).ids, np.int32) for text in (prompt, answer)]
             structure = Grammar.tools(row["tools"], tokenizer, several=several)
+            call = ToolCall(
+                kind=kind, prompt=ids[0], answer=ids[1], structure=structure, tools=row["tools"], several=several
+            )
             try:
                 accepted = structure.start(tokenizer.get_vocab_size(), {0}).after(ids[1].tolist()).accepting
             except ValueError:
                 accepted = False
-            yield Answer(kind=kind, prompt=ids[0], answer=ids[1], structure=structure) if accepted else kind
+            yield call if accepted else kind
+
+
+def show_opening(calls: Sequence[ToolCall], path: Path, vocab_size: int) -> None:
+    """The time until the first mask."""
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    kept = LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=list(ENDS))
+    mask = np.zeros((vocab_size + 31) // 32, np.uint32)
+    ways: dict[str, Callable[[ToolCall], object]] = {
+        "rescore": lambda call: call.open(tokenizer).start(vocab_size, ENDS).allowed(),
+        "llguidance": lambda call: LLMatcher(kept, call.structure._grammar).unsafe_compute_mask_ptr(
+            mask.ctypes.data, mask.nbytes
+        ),
+    }
+    show_header(f"V = {vocab_size:,}, {len(calls)} grammars", ("first", "its CPU", "median", "99%", "longest"))
+    for name, open_one in ways.items():
+        busy, seconds = time.process_time(), list[float]()
+        for call in (calls[0], *calls):
+            began = time.perf_counter()
+            open_one(call)
+            seconds.append(time.perf_counter() - began)
+            busy = time.process_time() - busy if len(seconds) == 1 else busy
+        shown = (seconds[0], busy, *np.quantile(seconds[1:], (0.5, 0.99, 1)))
+        show_row(name, (f"{1e3 * one:,.2f}" for one in shown))
 
 
 class Masks:
@@ -137,7 +183,7 @@ def time_of_masks(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, no
     )
 
 
-def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) -> bool:
+def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokenizer, lm: NGram | None) -> bool:
     """Prints the table; whether all texts are as they must be."""
     import torch
 
@@ -159,11 +205,10 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
     )
     masks, waits = Masks(), dict[str, list[float]]()
 
-    def start(call: Answer) -> State:
-        assert call.structure is not None
-        return call.structure.start(target.vocab_size, ENDS)
+    def start(call: ToolCall) -> State:
+        return call.open(tokenizer).start(target.vocab_size, ENDS)
 
-    def masked(call: Answer) -> Request:
+    def masked(call: ToolCall) -> Request:
         """For Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
         first, length = start(call), len(call.prompt)
 
@@ -187,7 +232,7 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
     ways: dict[str, Way] = {
         name: (
             timed(name, System.of_drafter(target, name, drafter, TreeLayout()).write),
-            lambda call: Request(prompt=call.prompt, structure=call.structure),
+            lambda call: Request(prompt=call.prompt, structure=call.open(tokenizer)),
         )
         for name, drafter in drafters.items()
     }
@@ -214,6 +259,7 @@ def main() -> int:
     parser.add_argument("--vocab-size", type=int, help="V of the target; default: that of the model or tokenizer")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 32])
     parser.add_argument("--limit", type=int, default=1 << 30, help="calls of each kind")
+    parser.add_argument("--opening", action="store_true", help="only open the grammars")
     parser.add_argument("--live", metavar="MODEL", help="let this model write the calls")
     parser.add_argument("--count", type=int, default=200, help="calls that it writes")
     parser.add_argument("--seed", type=int, default=0)
@@ -223,10 +269,14 @@ def main() -> int:
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
     lm = NGram.open(args.lm) if args.lm else None
-    read = list(read_calls(args.calls, tokenizer, KINDS, args.limit))
-    calls = [one for one in read if isinstance(one, Answer)]
+    kinds = (*KINDS, *LIVE) if args.opening else KINDS
+    read = list(read_calls(args.calls, tokenizer, kinds, args.limit))
+    calls = [one for one in read if isinstance(one, ToolCall)]
+    if args.opening:
+        show_opening(calls, args.tokenizer, args.vocab_size or tokenizer.get_vocab_size())
+        return 0
     if args.live:
-        return not live(args, calls, lm)
+        return not live(args, calls, tokenizer, lm)
     vocab_size = args.vocab_size or (lm.vocab_size if lm else tokenizer.get_vocab_size())
     for kind in KINDS:
         own = [call for call in calls if call.kind == kind]

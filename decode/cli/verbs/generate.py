@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import textwrap
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -148,7 +149,9 @@ def run(args: GenerateArgs) -> Result:
     sources.check_used(kind)
     sources.check_inputs()
     ids = model.encoded(prompts, args.max_tokens)
+    began = time.perf_counter()
     structure = open_structure(args, model)
+    structure_ms = 1e3 * (time.perf_counter() - began)
     drafting = sources.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(model.ends), strings=tuple(args.stop), decode=model.text.decode)
     options = Options(
@@ -199,6 +202,9 @@ def run(args: GenerateArgs) -> Result:
         ).on(getattr(model.opened.target, "reading", None))
         lines = explanation.lines + beside(report, model, ids, rounds[0][1], shown, shaping)
         report |= {**speedup.to_json(), "payoff": explanation.to_json()}
+        if structure is not None:
+            lines.append(("structure", f"opened in {structure_ms:,.0f} ms, its tokenizer included"))
+            report["structure_ms"] = structure_ms
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
 
 
