@@ -29,6 +29,7 @@ class Matcher(Protocol):
         """Tokens that must follow, one after another, as far as they are known at once: no end tokens. Empty where
         several may follow, or the text may end.
         """
+        return ()
 
     def write(self, words: NDArray[np.uint32]) -> None:
         """Sets the bits of the tokens that may follow, of words that are 0; end tokens are not the matcher's."""
@@ -103,11 +104,7 @@ class State:
     @property
     def forced(self) -> bool:
         """Whether a single token may follow."""
-        if self.run:
-            return True
-        words = self.allowed()
-        allowed = words[words != 0]
-        return len(allowed) == 1 and int(allowed[0]).bit_count() == 1
+        return bool(self.run) or int(np.unpackbits(self.allowed().view(np.uint8)).sum()) == 1
 
     def allows(self, token: int) -> bool:
         if self.run:
@@ -262,16 +259,13 @@ def _leading_to(final: Collection[int], arcs: NDArray[np.int64]) -> set[int]:
     return found
 
 
-class _Place:
+class _Place(Matcher):
     def __init__(self, acceptor: Acceptor, state: int):
         self._acceptor, self._state = acceptor, state
 
     @property
     def accepting(self) -> bool:
         return self._state in self._acceptor._final
-
-    def run(self) -> Sequence[int]:
-        return ()
 
     def write(self, words: NDArray[np.uint32]) -> None:
         tokens = self._acceptor.core.tokens(self._state)

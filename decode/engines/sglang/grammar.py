@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescore.lattice.structure import State
+from rescore.lattice.structure import Matcher, State
 
 _MASKS: dict[type, torch.dtype] = {}  # of grammar objects: asked once, as a mask may lie in pinned memory
 
@@ -64,7 +64,7 @@ class _Walker:
         return self.mask[0].numpy().view(np.uint32).copy()
 
 
-class _Place:
+class _Place(Matcher):
     """A `Matcher`: what the grammar says after some tokens. The text may end where an end token is allowed."""
 
     def __init__(self, walker: _Walker, before: _Place | None, token: int):
@@ -80,9 +80,6 @@ class _Place:
     @property
     def accepting(self) -> bool:
         return any(int(self._allowed()[end // 32]) >> end % 32 & 1 for end in self._walker.ends)
-
-    def run(self) -> Sequence[int]:
-        return ()
 
     def write(self, words: NDArray[np.uint32]) -> None:
         bits = self._allowed()[: len(words)]
