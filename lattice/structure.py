@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache, reduce
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lattice.checked import numbers
+
+if TYPE_CHECKING:
+    from rescore.lattice.marks import Spelling
 
 _MOST_TOKEN = np.iinfo(np.int32).max
 
@@ -24,6 +27,16 @@ class Matcher(Protocol):
 
     @property
     def accepting(self) -> bool: ...
+
+    @property
+    def free(self) -> bool:
+        """Whether any token may follow, and the text may end."""
+        return False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text may end here and nothing may follow."""
+        return False
 
     def run(self) -> Sequence[int]:
         """Tokens that must follow, one after another, as far as they are known at once: no end tokens. Empty where
@@ -36,6 +49,12 @@ class Matcher(Protocol):
 
     def after(self, *tokens: int) -> Matcher:
         """The state after tokens that may follow, one after another; this one stays as it is."""
+
+    def begun(self, text: bytes, spelling: Spelling) -> Matcher | None:
+        """The state after text that a token brings along, in whatever tokens; None if it may not follow, or the
+        automaton does not read text.
+        """
+        return None
 
 
 Copies = Callable[[NDArray[np.int32]], Sequence[NDArray[np.int32]]]
@@ -58,7 +77,9 @@ class State:
         self._next: dict[int, State] = {}
         self._allowed: NDArray[np.uint32] | None = None
 
-    def _read(self) -> Matcher | None:
+    @property
+    def matcher(self) -> Matcher | None:
+        """None after the end of the text."""
         if self._unread and self._matcher is not None:
             self._matcher, self._unread = self._matcher.after(*self._unread), ()
         return self._matcher
@@ -66,7 +87,7 @@ class State:
     @property
     def accepting(self) -> bool:
         """Whether the text may end here; false after its end."""
-        return not self._run and (matcher := self._read()) is not None and matcher.accepting
+        return not self._run and (matcher := self.matcher) is not None and matcher.accepting
 
     @property
     def ended(self) -> bool:
@@ -74,10 +95,15 @@ class State:
         return self._matcher is None
 
     @property
+    def free(self) -> bool:
+        """Whether any token may follow, so that no mask is needed."""
+        return not self._run and (matcher := self.matcher) is not None and matcher.free
+
+    @property
     def run(self) -> tuple[int, ...]:
         """Tokens that must follow, one after another, as far as they are known without masks."""
         if self._run is None:
-            run = () if (matcher := self._read()) is None else tuple(matcher.run())
+            run = () if (matcher := self.matcher) is None else tuple(matcher.run())
             beyond = next((at for at, token in enumerate(run) if token >= self._vocab_size), len(run))
             self._run = run[:beyond]
         return self._run
@@ -88,7 +114,7 @@ class State:
             self._allowed = words = np.zeros((self._vocab_size + 31) // 32, np.uint32)
             if self.run:
                 words[self.run[0] // 32] = 1 << self.run[0] % 32
-            elif (matcher := self._read()) is not None:
+            elif (matcher := self.matcher) is not None:
                 matcher.write(words)
                 ends, others = end_bits(self._ends, self._vocab_size)
                 words &= others
@@ -167,10 +193,10 @@ class Bounds:
             asked.append(state)
             states.append(state)
         runs = [state.run if state else () for state in states]
-        free = [state for state, run in zip(states, runs) if not run]
-        words = np.full((len(free), self._words), 0xFFFFFFFF, np.uint32)
-        for bits, state in zip(words, free):
-            if state:
+        without = [state for state, run in zip(states, runs) if not run]
+        words = np.full((len(without), self._words), 0xFFFFFFFF, np.uint32)
+        for bits, state in zip(words, without):
+            if state and not state.free:
                 bits[:] = 0
                 bits[: len(state.allowed())] = state.allowed()
         return runs, words
@@ -181,11 +207,23 @@ class Structure(Protocol):
         """The state before the first token of a text, for a target of `vocab_size` ids whose texts end with `ends`."""
 
 
+def begin(structure: Structure, vocab_size: int, ends: Collection[int], prompt: Sequence[int]) -> State:
+    """The state before the first token of a text behind a prompt, which some structures read (`After`)."""
+    behind = getattr(structure, "behind", None)
+    return (behind(prompt) if behind else structure).start(vocab_size, ends)
+
+
 class Continued:
     """A structure whose text has begun with some tokens. ValueError, when it starts, if they are not allowed."""
 
     def __init__(self, structure: Structure, tokens: Sequence[int]):
         self._structure, self.tokens = structure, tuple(tokens)
+
+    def behind(self, prompt: Sequence[int]) -> Continued:
+        """prompt: with these tokens at its end."""
+        behind = getattr(self._structure, "behind", None)
+        before = prompt[: len(prompt) - len(self.tokens)]
+        return Continued(behind(before), self.tokens) if behind else self
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         return self._structure.start(vocab_size, ends).after(self.tokens)
@@ -260,17 +298,35 @@ def _leading_to(final: Collection[int], arcs: NDArray[np.int64]) -> set[int]:
 
 
 class _Place(Matcher):
-    def __init__(self, acceptor: Acceptor, state: int):
-        self._acceptor, self._state = acceptor, state
+    """States of an acceptor after a text: one, but several where text was spelt in several ways."""
+
+    def __init__(self, acceptor: Acceptor, *states: int):
+        self._acceptor, self._states = acceptor, states
 
     @property
     def accepting(self) -> bool:
-        return self._state in self._acceptor._final
+        return not self._acceptor._final.isdisjoint(self._states)
+
+    @property
+    def complete(self) -> bool:
+        return self.accepting and not any(len(self._acceptor.core.tokens(state)) for state in self._states)
 
     def write(self, words: NDArray[np.uint32]) -> None:
-        tokens = self._acceptor.core.tokens(self._state)
-        tokens = tokens[tokens < 32 * len(words)]
-        np.bitwise_or.at(words, tokens // 32, np.uint32(1) << (tokens % 32).astype(np.uint32))
+        for state in self._states:
+            tokens = self._acceptor.core.tokens(state)
+            tokens = tokens[tokens < 32 * len(words)]
+            np.bitwise_or.at(words, tokens // 32, np.uint32(1) << (tokens % 32).astype(np.uint32))
 
     def after(self, *tokens: int) -> _Place:
-        return _Place(self._acceptor, reduce(self._acceptor.core.next, tokens, self._state))
+        return reduce(_Place._next, tokens, self)
+
+    def _next(self, token: int) -> _Place:
+        return _Place(self._acceptor, *{self._acceptor.core.next(state, token) for state in self._states} - {-1})
+
+    def begun(self, text: bytes, spelling: Spelling) -> _Place | None:
+        reached: list[set[int]] = [{*self._states}, *(set[int]() for _ in text)]
+        for at, states in enumerate(reached[:-1]):
+            for length, tokens in spelling.first(text[at:]) if states else ():
+                place = _Place(self._acceptor, *states)
+                reached[at + length].update(*(place._next(token)._states for token in tokens))
+        return _Place(self._acceptor, *reached[-1]) if reached[-1] else None

@@ -103,7 +103,7 @@ def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
     ((name, value),) = given
     from rescore.decode.draft.structure import Grammar
 
-    makers: dict[str, Callable[..., Grammar]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
+    makers: dict[str, Callable[..., Structure]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
     makers |= {"tools": lambda text, tokenizer: Grammar.tools(json.loads(text), tokenizer), "grammar": Grammar.lark}
     text = value if name == "regex" else text_of_file(value)
     with value_errors_of(f"--{name.replace('_', '-')} {value}"):

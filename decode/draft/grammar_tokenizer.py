@@ -6,17 +6,19 @@ import copy
 import json
 import re
 import weakref
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rescore.lattice.extras import needed_for
+from rescore.lattice.marks import Spelling
 
 FILES = 4  # kept open, by their content
 TEXTS = 1024  # whose tokens are known: what must follow is the same in every text of a grammar
 DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
 BYTE = re.compile("<0x([0-9A-F]{2})>")
-_MADE: weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]] = weakref.WeakKeyDictionary()
+_MADE: weakref.WeakKeyDictionary[Any, dict[tuple[str, int, int], Any]] = weakref.WeakKeyDictionary()
 
 
 def fast_tokenizer(tokenizer: Any) -> Any:
@@ -44,20 +46,48 @@ def _read(content: str) -> Any:
 
 
 def guided(fast: Any, vocab_size: int) -> Any:
-    """llguidance's `LLTokenizer` of a target of V ids, made once for a tokenizer. Its only end token is an id of its
-    own, past all others: end tokens are the target's.
+    """llguidance's `LLTokenizer` of a target of V ids. Its only end token is an id of its own, past all others: end
+    tokens are the target's.
     """
-    made = _MADE.setdefault(fast, {})
-    key = vocab_size, fast.get_vocab_size()  # tokens may be added
-    if key not in made:
+
+    def make() -> Any:
         with needed_for("a structure of JSON, regular expressions or grammars"):
             from llguidance import LLTokenizer
-        spelling: Any = _Spelling(fast, vocab_size)
-        made[key] = LLTokenizer(spelling)
+        tokens: Any = _Tokens(fast, vocab_size)
+        made = LLTokenizer(tokens)
+        tokens.tokens = []  # it has them
+        return made
+
+    return _made(fast, "guided", vocab_size, make)
+
+
+def spelling_of(tokenizer: Any) -> Spelling:
+    """The bytes of all ids of a tokenizer, as `fast_tokenizer` takes one: what marks in text are found by."""
+    fast = fast_tokenizer(tokenizer)
+
+    def make() -> Spelling:
+        tokens = _Tokens(fast, 1 + max(fast.get_vocab().values(), default=0))
+        return Spelling(tokens.tokens[:-1], frozenset(tokens.special_token_ids))
+
+    return _made(fast, "spelling", 0, make)
+
+
+def mark_ids(mark: str | Sequence[int], fast: Any) -> str | Sequence[int]:
+    """A mark as llguidance reads it: the name of a special token is no text to it."""
+    token = fast.token_to_id(mark) if isinstance(mark, str) else None
+    added = None if token is None else fast.get_added_tokens_decoder().get(token)
+    return [token] if token is not None and added is not None and added.special else mark
+
+
+def _made(fast: Any, what: str, vocab_size: int, make: Callable[[], Any]) -> Any:
+    """Made once for a tokenizer, to which tokens may be added, and V."""
+    made, key = _MADE.setdefault(fast, {}), (what, vocab_size, fast.get_vocab_size())
+    if key not in made:
+        made[key] = make()
     return made[key]
 
 
-class _Spelling:
+class _Tokens:
     """What `LLTokenizer` reads. It knows no added tokens past the target's ids.
 
     tokens             the bytes of each id; none of those without text

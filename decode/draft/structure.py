@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided
+from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided, mark_ids, spelling_of
 from rescore.decode.draft.grammar_trial import fails
 from rescore.decode.draft.pattern import rewritten
 from rescore.decode.draft.tools import calls
 from rescore.lattice.extras import needed_for
-from rescore.lattice.structure import State, end_bits
+from rescore.lattice.marks import After, Spelling
+from rescore.lattice.structure import Matcher, State, end_bits
 
 LARGEST = 1 << 20  # characters of a schema or grammar
 SHORT = 1000  # characters of a grammar that can do no harm
@@ -33,6 +34,9 @@ REFUSALS = {
     "Pointer '(.*?)' does not exist": "$ref: expected a part of the schema, got #{}, which it lacks; add it",
     "Resource '(.*?)' is not present": "$ref: expected a part of the schema, got {}; copy that into its $defs",
 }
+TIGHT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+FREE = {"whitespace_flexible": True}
+Mark = str | Sequence[int]
 WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
@@ -55,22 +59,49 @@ class Grammar:
 
         whitespace: any between tokens; by default what `json.dumps` writes, ", " and ": " alone
         """
-        text = _json_text(schema)
-        style: dict[str, Any] = {"whitespace_flexible": whitespace}
-        style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
+        text, style = _json_text(schema), FREE if whitespace else TIGHT
         return cls(_llguidance().LLMatcher.grammar_from_json_schema(text, style), tokenizer, copies=True)
 
     @classmethod
-    def tools(cls, tools: Sequence[Any], tokenizer: Any, *, several: bool = False, whitespace: bool = False) -> Grammar:
+    def tools(
+        cls,
+        tools: Sequence[Any],
+        tokenizer: Any,
+        *,
+        several: bool = False,
+        whitespace: bool = False,
+        between: tuple[Mark, Mark] | None = None,
+        required: bool = False,
+    ) -> Grammar | After:
         """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls.
 
-        Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, or as Python functions, which transformers
-        reads for its chat templates.
+        Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, as pydantic models, or as Python functions,
+        which transformers reads for its chat templates.
+
+        between: two marks; free text with any number of calls, each between these, and nothing else but white space
+        required: at least one call, of those between marks
         """
         alternatives = calls(tools)
-        one = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
-        schema = {"type": "array", "items": one, "minItems": 1} if several else one
-        return cls.json_schema(schema, tokenizer, whitespace=whitespace)
+        call = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+        schema = {"type": "array", "items": call, "minItems": 1} if several else call
+        if between is None:
+            return cls.json_schema(schema, tokenizer, whitespace=whitespace)
+        fast, (first, last) = fast_tokenizer(tokenizer), between
+        last = mark_ids(last, fast)
+        end = json.dumps(last) if isinstance(last, str) else " ".join(f"<[{token}]>" for token in last)
+        styled = {"x-guidance": FREE if whitespace else TIGHT, **json.loads(_json_text(schema))}
+        lark = f"start: call /[ \\t\\r\\n]*/ {end}\ncall: %json {json.dumps(styled)}"
+        grammar = cls(_llguidance().LLMatcher.grammar_from_lark(lark), fast, copies=True)
+        grammar._names_tokens = False
+        until = last if isinstance(last, str) else ""
+        return After(grammar, first, spelling_of(fast), required=required, until=until)
+
+    def after(self, mark: Mark, *, exact: bool = False, required: bool = False) -> After:
+        """Free text until a mark, text or token ids, then this structure.
+
+        exact: whether no white space may stand between them; required: whether the text may not end without the mark
+        """
+        return After(self, mark, spelling_of(self._tokenizer), exact=exact, required=required)
 
     @classmethod
     def regex(cls, pattern: str, tokenizer: Any) -> Grammar:
@@ -96,14 +127,14 @@ class Grammar:
         return State(_Guided(matcher, tokenizer.vocab_size, named), vocab_size, ends, *copies)
 
 
-class _Guided:
+class _Guided(Matcher):
     """A state of llguidance's matcher, which copies in microseconds.
 
     ids    how many ids its masks are of
     named  the end tokens if the grammar may spell one out, which then ends the text; else none
     """
 
-    __slots__ = ("_ids", "_matcher", "_named", "accepting")
+    accepting = False
 
     def __init__(self, matcher: Any, ids: int, named: frozenset[int]):
         if matcher.is_error():
@@ -138,6 +169,16 @@ class _Guided:
     def after(self, *tokens: int) -> _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_tokens(tokens)
+        return _Guided(matcher, self._ids, self._named)
+
+    @property
+    def complete(self) -> bool:
+        return self.accepting and bool(self._matcher.is_stopped())
+
+    def begun(self, text: bytes, spelling: Spelling) -> _Guided | None:
+        ids, matcher = spelling.ids(text), self._matcher.deep_copy()
+        if ids is None or matcher.try_consume_tokens(ids) < len(ids):
+            return None
         return _Guided(matcher, self._ids, self._named)
 
 

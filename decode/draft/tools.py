@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +35,7 @@ def calls(tools: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _functions(tool: Any, place: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The functions of one tool, and where it was given."""
-    if callable(tool) and not isinstance(tool, type):
-        tool = _documented(tool, place)
+    tool = documented(tool, place)
     wrapped = tool if isinstance(tool, Mapping) else {"function": tool}
     several = wrapped.get("functionDeclarations", wrapped.get("function_declarations"))
     for function in several or [wrapped.get("function", tool)]:
@@ -44,13 +44,24 @@ def _functions(tool: Any, place: str) -> Iterator[tuple[Mapping[str, Any], str]]
         yield function, f"{place} {function['name']!r}"
 
 
-def _documented(function: Any, place: str) -> Any:
-    """A Python function in OpenAI's form, from its type hints and docstring."""
+def documented(tool: Any, place: str = "tool") -> Any:
+    """A Python function in OpenAI's form, from its type hints and docstring, or a pydantic model; other tools as they
+    are.
+    """
+    if hasattr(tool, "model_json_schema"):
+        facts = {
+            "name": tool.__name__,
+            "description": inspect.getdoc(tool) or "",
+            "parameters": tool.model_json_schema(),
+        }
+        return {"type": "function", "function": facts}
+    if not callable(tool) or isinstance(tool, type):
+        return tool
     with needed_for("a Python function as a tool"):
-        from transformers.utils import chat_template_utils as documented
+        from transformers.utils import chat_template_utils as templates
     try:
-        return documented.get_json_schema(function)
-    except (documented.DocstringParsingException, documented.TypeHintParsingException) as error:
+        return templates.get_json_schema(tool)
+    except (templates.DocstringParsingException, templates.TypeHintParsingException) as error:
         raise ValueError(f"{place}: expected type hints and a docstring with Args: {error}") from None
 
 

@@ -11,10 +11,11 @@ import pytest
 llguidance = pytest.importorskip("llguidance")
 pytest.importorskip("tokenizers")
 from support.grammars import BYTES, END, V, byte_tokenizer, reads
+from support.paths import ROOT
 from support.refusals import refuses
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided
+from rescore.decode.draft.grammar_tokenizer import fast_tokenizer, guided, spelling_of
 from rescore.decode.draft.structure import Grammar
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
@@ -206,3 +207,90 @@ def test_tokens_have_the_bytes_that_llguidance_reads_from_a_file(name):
     for token in range(tokenizer.get_vocab_size()):
         assert ours.decode_bytes([token]) == theirs.decode_bytes([token]), tokenizer.id_to_token(token)
         assert ours.is_special_token(token) == theirs.is_special_token(token)
+
+
+NAMES = {
+    "wait": {"type": "object", "properties": {}},
+    "go": {"type": "object", "properties": {"to": {"type": "string"}}},
+}
+CALLED = [{"type": "function", "function": {"name": name, "parameters": one}} for name, one in NAMES.items()]
+FREE = "a < b, </think> {} 5>4 "
+DEMO = Tokenizer.from_file(str(ROOT / "data/demo/tokenizer.json"))
+V_DEMO = 49_152
+BEGIN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+def read(state, text, rng):
+    """The state after a text, cut into tokens anywhere; what must follow is spelt in one way alone."""
+    spelling, at = spelling_of(DEMO), 0
+    while at < len(text):
+        ways = [tokens[rng.integers(len(tokens))] for _, tokens in spelling.first(text[at : at + 12])]
+        token = ways[rng.integers(len(ways))]
+        if not state.allows(token):
+            allowed = np.flatnonzero(state.mask()).tolist()
+            assert len(allowed) < 400, text[:at]
+            token = next(one for one in allowed if spelling.tokens[one] and text.startswith(spelling.tokens[one], at))
+        state, at = state.step(token), at + len(spelling.tokens[token])
+    return state
+
+
+def of_calls(text):
+    """Whether a text is free text with calls between marks, read as a whole."""
+    free, *calls = text.split(BEGIN)
+    for call in calls:
+        body, closed, _ = call.partition(CLOSE)
+        try:
+            value = json.loads(body)
+        except ValueError:
+            return False
+        if not closed or value.keys() != {"name", "arguments"} or value["name"] not in NAMES:
+            return False
+    return True
+
+
+def test_calls_between_marks():
+    grammar = Grammar.tools(CALLED, DEMO, between=(BEGIN, CLOSE))
+    start, rng = grammar.start(V_DEMO, [2]), np.random.default_rng(0)
+    calls = ['{"name": "wait", "arguments": {}}', '{"name": "go", "arguments": {"to": "ab > <b> é"}}']
+    texts = [f"{FREE}{BEGIN}{call}{CLOSE}{FREE}" for call in calls] + [FREE, f"{BEGIN}\n{calls[0]}\n{CLOSE}"]
+    texts += [f"{BEGIN} {calls[1]}{CLOSE}{BEGIN}\n{calls[0]}{CLOSE}\n", f"<tool_<tool_call{BEGIN}{calls[0]} {CLOSE}>"]
+    for text in texts:
+        for _ in range(60):
+            state = read(start, text.encode(), rng)
+            assert state.accepting and state.after([2]).ended
+        assert start.after(DEMO.encode(text).ids).accepting and of_calls(text)
+    for text in (f"{BEGIN}{calls[0]}", f"{BEGIN}", f"{BEGIN}{calls[0]}\n</"):
+        assert not start.after(DEMO.encode(text).ids).accepting
+    for text in (f"{BEGIN}{calls[0]}x", f"{BEGIN}x", f"{BEGIN}{calls[0]}{calls[0]}", f"{BEGIN}{CLOSE}"):
+        refuses(ValueError, lambda: start.after(DEMO.encode(text).ids), "structure")  # noqa: B023
+
+
+def test_walks_with_calls_between_marks():
+    """Tokens that go on past a mark are drawn more often than others."""
+    spelling = spelling_of(DEMO)
+    past = np.array([b">" in text[:-1] or b"<" in text[:-1] for text in spelling.tokens])
+    grammar, rng = Grammar.tools(CALLED[:1], DEMO, between=(BEGIN, CLOSE), required=True), np.random.default_rng(1)
+    ended = 0
+    for _ in range(40):
+        state, text = grammar.start(V_DEMO, [2]), list[int]()
+        while len(text) < 80 and not state.ended:
+            allowed = np.flatnonzero(state.mask())
+            if state.accepting and rng.random() < 0.2:
+                assert 2 in allowed
+                break
+            likely = allowed[past[allowed]]
+            mark = DEMO.encode(BEGIN).ids
+            if rng.random() < 0.1 and state.allows(mark[0]):
+                for token in mark:
+                    if not state.allows(token):
+                        break
+                    text.append(token)
+                    state = state.step(token)
+                continue
+            choice = rng.choice(likely if len(likely) and rng.random() < 0.7 else allowed[allowed != 2])
+            text.append(int(choice))
+            state = state.step(text[-1])
+        if state.accepting:
+            ended += 1
+            assert of_calls(spelling.text(text).decode(errors="replace")), spelling.text(text)
+    assert ended > 3

@@ -1,0 +1,334 @@
+"""Structures that begin behind a mark in free text, such as the end of a model's reasoning (docs/use/structure.md)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from copy import copy
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.structure import Matcher, State, Structure, begin
+
+SPACE = b" \t\r\n"
+READ_BACK = 4096  # tokens of a prompt, its last ones, in which a mark is looked for
+
+
+class Spelling:
+    """The bytes of every id, of those without text none. special: ids that spell marks alone."""
+
+    def __init__(self, tokens: Sequence[bytes], special: Collection[int] = ()):
+        self.tokens = tokens
+        self._sorted = sorted((spelt, token) for token, spelt in enumerate(tokens) if spelt)
+        self._containing: dict[bytes, list[int]] = {}
+        self._of: dict[bytes, list[int]] = {}
+        for token, spelt in enumerate(tokens):
+            if spelt and token not in special:
+                self._of.setdefault(spelt, []).append(token)
+
+    def text(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in tokens if token < len(self.tokens))
+
+    def beginning(self, text: bytes) -> Iterator[int]:
+        """Ids whose bytes begin with a text."""
+        for at in range(bisect_left(self._sorted, (text, -1)), len(self._sorted)):
+            spelt, token = self._sorted[at]
+            if not spelt.startswith(text):
+                return
+            yield token
+
+    def containing(self, text: bytes) -> list[int]:
+        if text not in self._containing:
+            self._containing[text] = [token for spelt, token in self._sorted if text in spelt]
+        return self._containing[text]
+
+    def first(self, text: bytes) -> Iterator[tuple[int, list[int]]]:
+        """The lengths of beginnings of a text, and the ids that spell each."""
+        for length in range(1, len(text) + 1):
+            if tokens := self._of.get(text[:length]):
+                yield length, tokens
+
+    def ids(self, text: bytes) -> list[int] | None:
+        """Ids that spell a text one after another; None if none do."""
+        ways: dict[int, list[int]] = {0: []}
+        for at in range(len(text)):
+            for length, (token, *_) in self.first(text[at:]) if at in ways else ():
+                ways.setdefault(at + length, [*ways[at], token])
+        return ways.get(len(text))
+
+    @cached_property
+    def spaced(self) -> dict[bytes, list[tuple[int, bytes]]]:
+        """Ids that begin with white space, and their text behind it, by its first byte."""
+        found: dict[bytes, list[tuple[int, bytes]]] = {}
+        for token in (token for space in SPACE for token in self.beginning(bytes([space]))):
+            rest = self.tokens[token].lstrip(SPACE)
+            found.setdefault(rest[:1], []).append((token, rest))
+        return found
+
+
+class After:
+    """A structure that begins behind a mark; what is in front of it is free text.
+
+    mark      text, or token ids. A token may hold the end of a text and the beginning of the structure's
+    spelling  of the target's ids; may be left out where the mark is of ids and exact
+    exact     whether the structure begins at once; else white space behind the mark is skipped
+    required  whether a text may end only behind the mark; else free text is a text
+    until     the text with which the structure's ends, "" if that is of ids: free text follows, in which it may begin
+              again, and the whole text ends outside alone. None: the text ends with the structure's
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        mark: str | Sequence[int],
+        spelling: Spelling | None = None,
+        *,
+        exact: bool = False,
+        required: bool = False,
+        until: str | None = None,
+    ):
+        self.mark = mark.encode() if isinstance(mark, str) else tuple(mark)
+        if not self.mark:
+            raise ValueError("mark: expected text or token ids, got none")
+        if spelling is None and (isinstance(mark, str) or not exact or until is not None):
+            raise ValueError(
+                "spelling: expected that of the tokens, got none; give it, or a mark of token ids and exact"
+            )
+        self.structure, self.spelling = structure, spelling or Spelling(())
+        self.exact, self.required = exact, required
+        self.until = None if until is None else until.encode()
+        self.prompt: Sequence[int] = ()
+
+    def behind(self, prompt: Sequence[int]) -> After:
+        """This one for texts behind a prompt, whose last mark counts if what follows it begins the structure's text."""
+        made = copy(self)
+        made.prompt = prompt[-READ_BACK:]
+        return made
+
+    def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        inner = begin(self.structure, vocab_size, ends, ())
+        assert inner.matcher is not None
+        return State(_Marks(self, inner.matcher, vocab_size).start(), vocab_size, ends, inner.copies)
+
+
+Units = bytes | tuple[int, ...]  # of what the mark is, text or ids
+
+
+class _Marks:
+    """What follows free text of which the last `read` units begin the mark, and what follows the mark."""
+
+    def __init__(self, of: After, inner: Matcher, vocab_size: int):
+        self.of, self.inner, self.vocab_size = of, inner, vocab_size
+        self._borders = _borders(of.mark)
+        self._wrong: dict[int, NDArray[np.uint32] | None] = {}
+
+    def start(self) -> Matcher:
+        """The state behind the prompt."""
+        mark, prompt = self.of.mark, self.of.prompt
+        text: Units = self.of.spelling.text(prompt) if isinstance(mark, bytes) else tuple(map(int, prompt))
+        width = len(mark)
+        last = next((at for at in range(len(text) - width, -1, -1) if text[at : at + width] == mark), None)
+        if last is not None:
+            state = self._behind(text[last + width :])
+            if state is not None and not isinstance(state, _Free):
+                return state
+        state = self.free(0, False, text[max(len(text) - width + 1, 0) :])
+        assert state is not None
+        return state
+
+    def units(self, token: int) -> Units:
+        return (token,) if isinstance(self.of.mark, tuple) else self.spelt(token)
+
+    def spelt(self, token: int) -> bytes:
+        return self.of.spelling.tokens[token] if token < len(self.of.spelling.tokens) else b""
+
+    def free(self, read: int, met: bool, text: Units) -> Matcher | None:
+        """The state after more free text; None if it holds the mark, and goes on with what the structure refuses."""
+        mark = self.of.mark
+        for at, unit in enumerate(text, 1):
+            while read and mark[read] != unit:
+                read = self._borders[read]
+            read += mark[read] == unit
+            if read == len(mark):
+                return self._behind(text[at:])
+        return _Free(self, read, met)
+
+    def _behind(self, rest: Units) -> Matcher | None:
+        """The state after what follows the mark; None if no text of the structure begins with it."""
+        text = rest if isinstance(rest, bytes) else self.of.spelling.text(rest)
+        if self.of.exact:
+            return self.inside(self.inner) if not rest else self.inner_after(text)
+        text = text.lstrip(SPACE)
+        return self.inner_after(text) if text else _Skipping(self)
+
+    def inner_after(self, text: bytes, matcher: Matcher | None = None) -> Matcher | None:
+        """The state after a text of the structure, and what follows its end; None if it is none."""
+        matcher = matcher or self.inner
+        begun = matcher.begun(text, self.of.spelling)
+        if begun is not None or self.of.until is None:
+            return begun and self.inside(begun)
+        for end in range(1, len(text)):
+            done = matcher.begun(text[:end], self.of.spelling)
+            if done is None or done.complete:
+                return done and self.free(0, True, text[end:])
+        return None
+
+    def inside(self, matcher: Matcher) -> Matcher:
+        if self.of.until is None:
+            return matcher
+        return _Free(self, 0, True) if matcher.complete else _Inside(self, matcher)
+
+    def wrong(self, read: int) -> NDArray[np.uint32] | None:
+        """The bits of tokens that complete the mark and go on with what the structure refuses; None if none do."""
+        if read not in self._wrong:
+            tokens = [token for token in self._completing(read) if self.free(read, False, self.spelt(token)) is None]
+            self._wrong[read] = bits_of(tokens, self.vocab_size) if tokens else None
+        return self._wrong[read]
+
+    def _completing(self, read: int) -> set[int]:
+        """Tokens that complete the mark, where it is text."""
+        mark, spelling = self.of.mark, self.of.spelling
+        if isinstance(mark, tuple):
+            return set()
+        tokens = {*spelling.containing(mark)}
+        while read:
+            tokens.update(spelling.beginning(mark[read:]))
+            read = self._borders[read]
+        return {token for token in tokens if token < self.vocab_size}
+
+    @cached_property
+    def skipping(self) -> NDArray[np.uint32]:
+        """The bits of tokens behind the mark that begin with white space, or are none of it."""
+        words = np.zeros((self.vocab_size + 31) // 32, np.uint32)
+        self.inner.write(words)
+        spaced, begun = list[int](), list[int]()
+        for first, tokens in self.of.spelling.spaced.items():
+            spaced += [token for token, _ in tokens]
+            if not first or self.inner_after(first) is not None:  # few bytes begin a text
+                begun += [token for token, rest in tokens if not rest or self.inner_after(rest) is not None]
+        return words & ~bits_of(spaced, self.vocab_size) | bits_of(begun, self.vocab_size)
+
+    @cached_property
+    def past_until(self) -> dict[bytes, list[int]]:
+        """Tokens that go on behind the mark at which the structure's text ends, by what they hold in front."""
+        until, spelling, found = self.of.until, self.of.spelling, dict[bytes, list[int]]()
+        if not until:
+            return found
+        ends = ((until[at:], token) for at in range(len(until)) for token in spelling.beginning(until[at:]))
+        whole = ((spelling.tokens[token].partition(until)[0] + until, token) for token in spelling.containing(until))
+        for before, token in {*ends, *whole}:
+            if before != spelling.tokens[token] and token < self.vocab_size:
+                found.setdefault(before, []).append(token)
+        return found
+
+
+def bits_of(tokens: Collection[int], vocab_size: int) -> NDArray[np.uint32]:
+    """The bits of ids, uint32 [ceil(V / 32)]; those from V on are left out."""
+    words, ids = np.zeros((vocab_size + 31) // 32, np.uint32), np.fromiter(tokens, np.int64, len(tokens))
+    ids = ids[ids < vocab_size]
+    np.bitwise_or.at(words, ids // 32, np.uint32(1) << (ids % 32).astype(np.uint32))
+    return words
+
+
+class _Part(Matcher):
+    """A state in front of the structure's text, or in it if free text follows."""
+
+    accepting = False
+
+    def __init__(self, marks: _Marks):
+        self.marks = marks
+
+    def after(self, *tokens: int) -> Matcher:
+        state: Matcher | None = self
+        for token in tokens:
+            state = state.step(token) if isinstance(state, _Part) else state and state.after(token)
+        assert state is not None, f"expected tokens that are allowed, got {tokens}"
+        return state
+
+    def step(self, token: int) -> Matcher | None:
+        raise NotImplementedError
+
+
+class _Free(_Part):
+    """Free text whose last `read` units begin the mark. met: whether a text of the structure is in front of it."""
+
+    def __init__(self, marks: _Marks, read: int, met: bool):
+        super().__init__(marks)
+        self._read, self._met = read, met
+        self.accepting = met or not marks.of.required
+
+    @property
+    def free(self) -> bool:
+        return self.accepting and self.marks.wrong(self._read) is None
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        wrong = self.marks.wrong(self._read)
+        words[:] = 0xFFFFFFFF if wrong is None else ~wrong
+
+    def step(self, token: int) -> Matcher | None:
+        return self.marks.free(self._read, self._met, self.marks.units(token))
+
+
+class _Skipping(_Part):
+    """White space behind the mark."""
+
+    def __init__(self, marks: _Marks):
+        super().__init__(marks)
+        self.accepting = marks.inner.accepting and marks.of.until is None
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        words[:] = self.marks.skipping
+
+    def step(self, token: int) -> Matcher | None:
+        text = self.marks.spelt(token)
+        rest = text.lstrip(SPACE)
+        if rest == text:  # also of tokens without text
+            return self.marks.inside(self.marks.inner).after(token)
+        return self.marks.inner_after(rest) if rest else self
+
+
+class _Inside(_Part):
+    """A text of the structure, behind whose end free text follows."""
+
+    def __init__(self, marks: _Marks, matcher: Matcher):
+        super().__init__(marks)
+        self._matcher = matcher
+
+    @cached_property
+    def _past(self) -> dict[int, Matcher]:
+        """The states after tokens that go on past the end of the structure's text."""
+        found = dict[int, Matcher]()
+        for before, tokens in self.marks.past_until.items():
+            done = self._matcher.begun(before, self.marks.of.spelling)
+            for token in tokens if done is not None and done.complete else ():
+                state = self.marks.free(0, True, self.marks.spelt(token)[len(before) :])
+                if state is not None:
+                    found[token] = state
+        return found
+
+    def run(self) -> Sequence[int]:
+        run = self._matcher.run()
+        return () if not run or self._past or self._matcher.after(*run).complete else run
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        self._matcher.write(words)
+        if self._past:
+            words |= bits_of(self._past, self.marks.vocab_size)
+
+    def step(self, token: int) -> Matcher | None:
+        return self._past.get(token) or self.marks.inside(self._matcher.after(token))
+
+
+def _borders(mark: Units) -> list[int]:
+    """For each length of the mark's beginning, that of the longest shorter beginning that also ends it (Knuth, Morris
+    and Pratt).
+    """
+    borders = [0] * (len(mark) + 1)
+    for length in range(2, len(mark) + 1):
+        border = borders[length - 1]
+        while border and mark[border] != mark[length - 1]:
+            border = borders[border]
+        borders[length] = border + (mark[border] == mark[length - 1])
+    return borders
