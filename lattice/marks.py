@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.structure import Matcher, State, Structure, begin
+from rescore.lattice.structure import Matcher, Prompt, State, Structure, begin
 
 SPACE = b" \t\r\n"
 READ_BACK = 4096  # tokens of a prompt, its last ones, in which a mark is looked for
@@ -101,10 +101,10 @@ class After:
         self.until = None if until is None else until.encode()
         self.prompt: Sequence[int] = ()
 
-    def behind(self, prompt: Sequence[int]) -> After:
+    def behind(self, prompt: Prompt) -> After:
         """This one for texts behind a prompt, whose last mark counts if what follows it begins the structure's text."""
         made = copy(self)
-        made.prompt = prompt[-READ_BACK:]
+        made.prompt = [int(token) for token in prompt[-READ_BACK:]]
         return made
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
@@ -127,7 +127,7 @@ class _Marks:
     def start(self) -> Matcher:
         """The state behind the prompt."""
         mark, prompt = self.of.mark, self.of.prompt
-        text: Units = self.of.spelling.text(prompt) if isinstance(mark, bytes) else tuple(map(int, prompt))
+        text: Units = self.of.spelling.text(prompt) if isinstance(mark, bytes) else tuple(prompt)
         width = len(mark)
         last = next((at for at in range(len(text) - width, -1, -1) if text[at : at + width] == mark), None)
         if last is not None:
@@ -157,9 +157,17 @@ class _Marks:
 
     def _behind(self, rest: Units) -> Matcher | None:
         """The state after what follows the mark; None if no text of the structure begins with it."""
+        if self.of.exact and not rest:
+            return self.inside(self.inner)
+        if self.of.exact and isinstance(rest, tuple):  # of a prompt
+            try:
+                matcher = State(self.inner, self.vocab_size, ()).after(rest).matcher
+            except ValueError:
+                return None
+            return matcher and self.inside(matcher)
         text = rest if isinstance(rest, bytes) else self.of.spelling.text(rest)
         if self.of.exact:
-            return self.inside(self.inner) if not rest else self.inner_after(text)
+            return self.inner_after(text)
         text = text.lstrip(SPACE)
         return self.inner_after(text) if text else _Skipping(self)
 

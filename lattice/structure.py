@@ -207,7 +207,10 @@ class Structure(Protocol):
         """The state before the first token of a text, for a target of `vocab_size` ids whose texts end with `ends`."""
 
 
-def begin(structure: Structure, vocab_size: int, ends: Collection[int], prompt: Sequence[int]) -> State:
+Prompt = Sequence[int] | NDArray[np.int32]
+
+
+def begin(structure: Structure, vocab_size: int, ends: Collection[int], prompt: Prompt) -> State:
     """The state before the first token of a text behind a prompt, which some structures read (`After`)."""
     behind = getattr(structure, "behind", None)
     return (behind(prompt) if behind else structure).start(vocab_size, ends)
@@ -219,7 +222,7 @@ class Continued:
     def __init__(self, structure: Structure, tokens: Sequence[int]):
         self._structure, self.tokens = structure, tuple(tokens)
 
-    def behind(self, prompt: Sequence[int]) -> Continued:
+    def behind(self, prompt: Prompt) -> Continued:
         """prompt: with these tokens at its end."""
         behind = getattr(self._structure, "behind", None)
         before = prompt[: len(prompt) - len(self.tokens)]

@@ -173,9 +173,19 @@ class StructureArgs(Args):
     note = "what every text must be: one of these (the extra structure)"
 
     json_schema: Path | None = option("FILE", "JSON of this schema, as `json.dumps` writes it", Path, rare=True)
-    tools: Path | None = option("FILE", "a call of one of these tools, of OpenAI's form or MCP's", Path, rare=True)
+    tools: Path | None = option(
+        "FILE",
+        "a call of one of these tools, of OpenAI's form or MCP's; with --chat the template gets them, and text with "
+        "calls between the template's marks is written, where it has marks around JSON",
+        Path,
+        rare=True,
+    )
     regex: str | None = option("PATTERN", "text that matches, as a whole", rare=True)
     grammar: Path | None = option("FILE", "text of this grammar, in Lark's syntax", Path, rare=True)
+    after: str | None = option("TEXT", "free text up to this mark first, such as </think>", nonempty_text, rare=True)
+    between: Sequence[str] | None = option(
+        ("BEGIN", "END"), "of --tools: free text, with calls between these marks", nonempty_text, rare=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

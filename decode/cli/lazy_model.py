@@ -75,7 +75,8 @@ def open_lazy_model(
     hide_unseen_bars(path)
     facts = model_facts(path, heads)
     checked_device(args.device)
-    chat = ChatTemplate(path) if args.chat else None
+    tools = getattr(args, "tools", None) if args.chat else None
+    chat = ChatTemplate(path, tools=json.loads(text_of_file(tools)) if tools else ()) if args.chat else None
     hashed = args.tokenizer or facts.tokenizer
     if hashed is None:
         raise Misuse(f"{path}: no tokenizer.json next to it; give --tokenizer")
@@ -96,20 +97,32 @@ def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
     """The structure of --json-schema, --tools, --regex or --grammar. ValueError if it cannot be understood."""
     names = ("json_schema", "tools", "regex", "grammar")
     given = [(name, value) for name in names if (value := getattr(args, name)) is not None]
+    if args.between and args.tools is None:
+        raise Misuse("--between: marks of the calls of --tools, which is not given")
+    if not given and args.after:
+        raise Misuse(f"--after: expected what follows the mark, {', '.join(names[:-1])} or grammar, got none")
     if not given:
         return None
     if len(given) > 1:
         raise Misuse(f"{', '.join(f'--{name}' for name, _ in given).replace('_', '-')}: expected one of them")
     ((name, value),) = given
+    from rescore.decode.draft.grammar_tokenizer import spelling_of
     from rescore.decode.draft.structure import Grammar
+    from rescore.lattice.marks import After
+
+    def calls(text: str, tokenizer: TextTokenizer) -> Structure:
+        marks = args.between or (model.text.chat.tool_marks() if model.text.chat and not args.after else None)
+        return Grammar.tools(json.loads(text), tokenizer, between=marks and (marks[0], marks[1]))
 
     makers: dict[str, Callable[..., Structure]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
-    makers |= {"tools": lambda text, tokenizer: Grammar.tools(json.loads(text), tokenizer), "grammar": Grammar.lark}
+    makers |= {"tools": calls, "grammar": Grammar.lark}
     text = value if name == "regex" else text_of_file(value)
     with value_errors_of(f"--{name.replace('_', '-')} {value}"):
-        found = makers[name](text, model.tokenizer)
-        found.start(model.facts.vocab_size, model.ends)
-    return found
+        structure = makers[name](text, model.tokenizer)
+        if args.after:
+            structure = After(structure, args.after, spelling_of(model.tokenizer))
+        structure.start(model.facts.vocab_size, model.ends)
+    return structure
 
 
 def open_with_engine(

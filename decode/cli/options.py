@@ -64,7 +64,7 @@ def argument(
 
 
 def option(
-    metavar: str | None,
+    metavar: str | tuple[str, str] | None,
     help: str,
     parse: Callable[[str], Any] | None = None,
     default: Any = None,
@@ -77,7 +77,7 @@ def option(
     exclusive: str | None = None,
     rare: bool = False,
 ) -> Any:
-    """An option, by the name of its field.
+    """An option, by the name of its field. metavar: two for an option of two values.
 
     several    may be repeated; the field has a sequence
     former     an earlier name, still understood
@@ -87,7 +87,7 @@ def option(
     found = () if several and default is None else default
     if found not in (None, ()) and "(default" not in help:
         help = f"{help} (default: {found:g})" if isinstance(found, float) else f"{help} (default: {found})"
-    how = {"action": "append"} if several else {}
+    how: dict[str, Any] = {"action": "append"} if several else {"nargs": 2} if isinstance(metavar, tuple) else {}
     more = {"type": parse, "metavar": metavar, "choices": choices, **how}
     names = (short,) if short else ()
     return _field(

@@ -26,6 +26,7 @@ from rescore.decode.conformance.reference import (
     of_table,
     upper_tail,
 )
+from rescore.lattice.marks import After
 from rescore.lattice.structure import Acceptor, Structure
 
 Prompts = list[list[int]]
@@ -265,6 +266,17 @@ class _Run:
     def structure(self) -> Found:
         return self.judged(self.changed(**self.bounds)) if self.bounds else NO_STRUCTURE
 
+    def structure_behind_mark(self) -> Found:
+        """Structures that begin behind a token of the free text, which may lie inside a draft."""
+        if not self.bounds:
+            return NO_STRUCTURE
+        calls: list[tuple[Prompts, Parameters]] = []
+        for prompt, text in zip(self.prompts, self.texts):
+            for mark in text[1:INSIDE]:
+                begun = After(self.bounds["structure"], [mark], exact=True)
+                calls.append(([prompt], replace(self.base, **{**self.bounds, "structure": begun})))
+        return self.judged(calls)
+
     def cancel(self) -> Found:
         """Cancelled requests leave the others alone, and the next call."""
         rows = range(len(self.prompts))
@@ -367,6 +379,7 @@ CHECKS: dict[str, tuple[tuple[str, ...], Callable[[_Run], Found]]] = {
     "minimum length": (("end tokens", "minimum length"), _Run.minimum),
     "penalty": (("penalty",), _Run.penalty),
     "structure": (("structure", "end tokens"), _Run.structure),
+    "structure behind a mark": (("structure", "end tokens"), _Run.structure_behind_mark),
     "cancelled requests": (("cancelling",), _Run.cancel),
     "law": (("sampling",), _Run.law),
     "law, top-k and top-p": (("sampling", "top-k and top-p"), lambda run: run.law(temperature=1.5, top_k=3, top_p=0.9)),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rescore.decode.conformance.parameters import CANCEL, Parameters
 from rescore.decode.conformance.reference import Logits
+from rescore.lattice.structure import begin
 
 
 def logits_of(model: Any) -> Logits:
@@ -48,9 +49,11 @@ class HuggingFace:
         if parameters.stop_strings:
             arguments |= {"stop_strings": [*parameters.stop_strings], "tokenizer": self.tokenizer}
         if parameters.structure is not None:
-            start = parameters.structure.start(self.model.config.vocab_size, parameters.end_tokens)
+            size, ends = self.model.config.vocab_size, parameters.end_tokens
+            starts = [begin(parameters.structure, size, ends, prompt) for prompt in prompts]
 
             def allowed(row: int, text: Tensor) -> list[int]:
+                start = starts[row]
                 try:
                     state = start.after(text[width:].tolist())
                 except ValueError:  # after a drafted token outside, which nothing can follow

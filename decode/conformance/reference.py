@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.conformance.parameters import Decode, Parameters, TextOf
 from rescore.decode.verify.sampling import Sampling
+from rescore.lattice.structure import begin
 
 Logits = Callable[[list[int]], NDArray[np.floating]]
 """ids [n] -> logits [n, V], row i after ids[: i + 1]."""
@@ -58,7 +59,8 @@ class Model:
         """Logits float64 [n + 1, V] after the prompt and after each of n tokens, penalised and masked."""
         ids = [*prompt, *text]
         rows = np.array(self.logits(ids), np.float64)[len(prompt) - 1 :]
-        state = parameters.structure and parameters.structure.start(rows.shape[1], parameters.end_tokens)
+        structure = parameters.structure
+        state = structure and begin(structure, rows.shape[1], parameters.end_tokens, prompt)
         for i, row in enumerate(rows):
             if parameters.repetition_penalty != 1:
                 seen = np.unique(ids[: len(prompt) + i])
@@ -91,7 +93,7 @@ class Model:
         masses, laws = self._law(prompt, parameters, len(texts))
         cells = [next(text[:size] for size in range(len(text), -1, -1) if text[:size] in masses) for text in texts]
         for text, cell in zip(texts, cells):
-            right = self._ends_right(text, len(laws[()]), parameters)
+            right = self._ends_right(prompt, text, len(laws[()]), parameters)
             if not right or len(text) > len(cell) and not laws[cell][text[len(cell)]]:
                 return math.inf, 1, f"{[*text]} came, which has probability 0"
         counts, names = Counter(cells), [*masses]
@@ -140,13 +142,13 @@ class Model:
                 open_ += longer
         return masses, laws
 
-    def _ends_right(self, text: Text, vocab_size: int, parameters: Parameters) -> bool:
+    def _ends_right(self, prompt: list[int], text: Text, vocab_size: int, parameters: Parameters) -> bool:
         """Whether a drawn text ends where it must, inside its structure."""
         *before, last = (parameters.ended(text[:size], self.text_of) for size in range(len(text) + 1))
         if any(before) or not last or parameters.structure is None:
             return last and not any(before)
         try:
-            return parameters.structure.start(vocab_size, parameters.end_tokens).after(text) is not None
+            return begin(parameters.structure, vocab_size, parameters.end_tokens, prompt).after(text) is not None
         except ValueError:
             return False
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rescore.decode.draft.prediction import edit_model
 from rescore.decode.draft.shared_counts import read_copies
 from rescore.decode.models.request_text import RequestText
-from rescore.lattice.structure import Structure
+from rescore.lattice.structure import Structure, begin
 from rescore.lattice.tree import TokenTree
 
 NOTHING = TokenTree.from_parents([], [])
@@ -50,7 +50,7 @@ class KnownText(RequestText):
         """Bounds the text from the token `start` on; it is free if the structure does not allow it."""
         if structure != self._structure:
             self._structure, self._stepped = structure, start
-            self.state = structure.start(vocab_size, ends) if structure else None
+            self.state = begin(structure, vocab_size, ends, self.tokens[:start]) if structure else None
             assert self.counts is not None
             read_copies(self.counts, self.state, self.tokens[:start])
         if self.state is not None:

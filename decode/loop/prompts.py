@@ -36,19 +36,19 @@ class PromptText:
     def __init__(self, tokenizer: TextTokenizer, chat: ChatTemplate | None = None):
         from tokenizers import Tokenizer
 
-        self._chat = chat
+        self.chat = chat
         self._tokenizer = Tokenizer.from_str(tokenizer.tokenizer.to_str())
         self._tokenizer.encode_special_tokens = False
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Ids int32 [m]. ValueError if there are none or the tokenizer fails."""
-        return self._ids(text, template=True) if self._chat is None else self.encode_chat(text)
+        return self._ids(text, template=True) if self.chat is None else self.encode_chat(text)
 
     def encode_chat(self, chat: str | list[dict[str, str]]) -> NDArray[np.int32]:
         """Ids of a chat: messages with role and content, or one user message. ValueError without a template."""
-        if self._chat is None:
+        if self.chat is None:
             raise ValueError("expected text, got messages, which need the model's chat template: give --chat")
-        return self._ids(self._chat.text(chat), template=False)  # the chat template includes the beginning of text
+        return self._ids(self.chat.text(chat), template=False)  # the chat template includes the beginning of text
 
     def encode_more(self, text: str) -> NDArray[np.int32]:
         """Ids of text that continues other text, without the template."""

@@ -20,7 +20,7 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.structure import Continued, Structure
+from rescore.lattice.structure import Continued, Structure, begin
 from rescore.lattice.tree import text_ids
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class ActiveRequest:
                 raise ValueError(
                     f"request {index}: structure: expected stop tokens, with which the text can end, got none"
                 )
-            self.text.state = request.structure.start(target.vocab_size, self.stopping.tokens)
+            self.text.state = begin(request.structure, target.vocab_size, self.stopping.tokens, self.text.tokens)
             if shaping.sampling is None and not self.shaping.reads_text:
                 self.permits = self._permits
             self.shaping = replace(self.shaping, processors=(partial(self._bounded, self.shaping.processors),))
@@ -324,7 +324,7 @@ class ActiveRequest:
             state = self.text.state.after(ids[0, self.text.size :].tolist())
         except ValueError:
             return torch.zeros_like(scores[0], dtype=torch.bool)
-        if state.ended:
+        if state.ended or state.free:
             return torch.zeros_like(scores[0], dtype=torch.bool)
         allowed = state.mask()
         if not allowed.any():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,14 @@ from rescore.lattice.extras import needed_for
 
 
 class ChatTemplate:
-    """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none."""
+    """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none.
 
-    def __init__(self, model: str | Path):
+    tools: what the model may call, in OpenAI's form, for templates that say so
+    """
+
+    def __init__(self, model: str | Path, *, tools: Sequence[Any] = ()):
         found = locate_model(model, weights=False)
+        self._tools = [*tools]
         self._ending: bool | None = None
         self._tokenizer = _tokenizer(describe_gguf(found) if is_gguf(found) else found)
         if not getattr(self._tokenizer, "chat_template", None):
@@ -52,6 +58,31 @@ class ChatTemplate:
             self._ending = self._formatted(sample, answer=False).rstrip().endswith(ends)
         return self._ending
 
+    def tool_marks(self) -> tuple[str, str] | None:
+        """The marks between which the template puts a call, {"name": .., "arguments": ..}; None if it has none, or
+        writes calls in another form.
+        """
+        call = {"name": "called", "arguments": {"a": 1}}
+        answers = {"content": "said"}, {"content": "", "tool_calls": [{"type": "function", "function": call}]}
+        try:
+            said, called = (
+                self._formatted([{"role": "user", "content": "a"}, {"role": "assistant", **answer}], answer=False)
+                for answer in answers
+            )
+        except ValueError:  # of a template without calls
+            return None
+        head, _, tail = said.rpartition("said")
+        written = called.removeprefix(head).removesuffix(tail)
+        for at in (brace.start() for brace in re.finditer("{", written)):
+            try:
+                value, size = json.JSONDecoder().raw_decode(written[at:])
+            except ValueError:
+                continue
+            marks = written[:at].strip(), written[at + size :].strip()
+            if value == call and all(marks):
+                return marks
+        return None
+
     @property
     def source(self) -> str:
         """The template itself."""
@@ -59,7 +90,9 @@ class ChatTemplate:
 
     def _formatted(self, messages: list[dict[str, Any]], *, answer: bool) -> str:
         try:
-            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer)
+            return self._tokenizer.apply_chat_template(
+                messages, self._tools or None, tokenize=False, add_generation_prompt=answer
+            )
         except Exception as error:  # templates are programs and may raise anything
             raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
 

@@ -132,6 +132,8 @@ def test_marks_of_ids_and_in_prompts():
     inside = state.after([2, 2, 1])
     assert np.flatnonzero(inside.mask()).tolist() == [4] and not inside.accepting
     assert np.flatnonzero(begin(by_ids, V, {END}, [0, 2, 1]).mask()).tolist() == [4]
+    assert np.flatnonzero(begin(by_ids, V, {END}, [2, 1, 4]).mask()).tolist() == [5]
+    assert begin(by_ids, V, {END}, [2, 1, 5]).free
     skipping = begin(After(inner, [2, 1], spelling), V, {END}, [0, 2, 1])
     assert np.flatnonzero(skipping.mask()).tolist() == [3, 4] and skipping.step(3).after([4, 5]).accepting
     text = After(inner, "ab", spelling)

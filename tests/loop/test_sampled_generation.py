@@ -24,6 +24,7 @@ from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
+from rescore.lattice.marks import After, Spelling
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
 
@@ -105,6 +106,24 @@ def test_rules_conform(name):
     report = conforms(decode, lambda ids: Markov().table[ids].numpy(), prompts, text_of=text_of, samples=500, batch=100)
     assert all(one.status.value == "passed" for one in report.findings), str(report)
     assert decode.accepted > 0.3 * 4 * 500  # or the test shows nothing
+
+
+@pytest.mark.parametrize("exact, until", [(True, None), (False, None), (False, "bd")])
+@pytest.mark.parametrize("name", slow_but(("matching", "block"), [*RULES, "blend"]))
+def test_rules_conform_where_structures_begin_in_texts(name, exact, until):
+    """Behind "bc", in texts of the letters a to d, of which d ends them. With `until`, "c" and "bd" again and again."""
+    rule, drafter = RULES.get(name, (Matching(), BLEND))
+    letters = Spelling([b"a", b"b", b"c", b"d"])
+    inner = Acceptor([(0, 2, 1), (1, 1, 2), (2, 0, 0), (2, 2, 2)], final={0, 2})
+    inner = Acceptor([(0, 2, 1), (1, 1, 2), (2, 0, 3)], final={3}) if until else inner
+    structure = After(inner, "bc", letters, exact=exact, until=None if until is None else "ba")
+    decode = Loop(target=Markov(), drafter=BLEND, sampled=drafter, rule=rule, layout=TreeLayout(), text_of=None)
+    prompts = [[1], [2, 0, 0], [0, 1, 2], [0, 1, 2, 1, 1]]
+    table = Markov().table
+    report = conforms(
+        decode, lambda ids: table[ids].numpy(), prompts, structure=structure, end_token=3, samples=500, batch=100
+    )
+    assert all(one.status.value == "passed" or one.check == "stop strings" for one in report.findings), str(report)
 
 
 @pytest.mark.parametrize(

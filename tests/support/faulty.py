@@ -10,7 +10,7 @@ import numpy as np
 
 from rescore.decode.conformance.parameters import CANCEL, Parameters
 from rescore.decode.verify.sampling import Sampling
-from rescore.lattice.structure import State
+from rescore.lattice.structure import State, begin
 
 V, PAD, DEPTH = 8, 0, 3
 FAULTS = {  # and the check that must find it
@@ -23,6 +23,7 @@ FAULTS = {  # and the check that must find it
     "seeds per batch": "independent rows",
     "stop string over a draft's border": "stop strings",
     "grammar on the first node alone": "structure",
+    "structure that begins with the next pass": "structure behind a mark",
     "a batch effect": "padding",
     "the most probable token after a draft": "law",
 }
@@ -102,7 +103,7 @@ class Speculative:
         return [row.text for row in rows]
 
     def row(self, prompt: list[int], seed: int | list[int], parameters: Parameters) -> Row:
-        state = parameters.structure and parameters.structure.start(V, parameters.end_tokens)
+        state = parameters.structure and begin(parameters.structure, V, parameters.end_tokens, prompt)
         return Row(prompt, [*prompt], np.random.default_rng(seed), state)
 
     def law(self, model: Tables, row: Row, draft: list[int], parameters: Parameters, seen: Sequence[int] = ()):
@@ -114,7 +115,9 @@ class Speculative:
                 logits[x] *= parameters.repetition_penalty if logits[x] < 0 else 1 / parameters.repetition_penalty
         if len(row.text) + len(draft) < parameters.min_new_tokens:
             logits[[*parameters.end_tokens]] = -np.inf
-        state = None if draft and self.fault == "grammar on the first node alone" else row.state
+        unmasked = "grammar on the first node alone", "structure that begins with the next pass"
+        of_pass = self.fault == unmasked[0] or self.fault == unmasked[1] and row.state and row.state.free
+        state = None if draft and of_pass else row.state
         for x in draft:
             state = state and (state.step(x) if state.allows(x) else None)
         if state and not state.ended:
