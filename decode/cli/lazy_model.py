@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rescore.decode.cli.groups import OpeningArgs, StructureArgs
 from rescore.decode.cli.options import Misuse, value_errors_of
 from rescore.decode.cli.output import check_stdin
+from rescore.decode.draft.tools import in_openai_form
 from rescore.decode.loop.prompts import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
@@ -75,8 +76,10 @@ def open_lazy_model(
     hide_unseen_bars(path)
     facts = model_facts(path, heads)
     checked_device(args.device)
-    tools = getattr(args, "tools", None) if args.chat else None
-    chat = ChatTemplate(path, tools=json.loads(text_of_file(tools)) if tools else ()) if args.chat else None
+    chat = ChatTemplate(path) if args.chat else None
+    if chat and isinstance(args, StructureArgs) and args.tools:
+        with value_errors_of(f"--tools {args.tools}"):
+            chat = chat.with_tools(in_openai_form(json.loads(text_of_file(args.tools))))
     hashed = args.tokenizer or facts.tokenizer
     if hashed is None:
         raise Misuse(f"{path}: no tokenizer.json next to it; give --tokenizer")

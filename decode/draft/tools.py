@@ -14,15 +14,29 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema",
 _OTHERS = {"name", "description", "strict", "title", "type"}
 
 
+def in_openai_form(tools: Sequence[Any]) -> list[dict[str, Any]]:
+    """Tools as chat templates take them: a function with name, description and parameters each."""
+    return [
+        {"type": "function", "function": {"description": "", **function, "parameters": _arguments(function, place)}}
+        for function, place in _every(tools)
+    ]
+
+
+def _every(tools: Sequence[Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """All functions of tools. ValueError for forms that are not known."""
+    if isinstance(tools, (str, Mapping)) or not tools:
+        raise ValueError(f"tools: expected a list of at least one, got {type(tools).__name__} {str(tools):.80}")
+    for at, tool in enumerate(tools):
+        yield from _functions(tool, f"tools[{at}]")
+
+
 def calls(tools: Sequence[Any]) -> list[dict[str, Any]]:
     """A schema for the calls of each tool, {"name": .., "arguments": {..}}. ValueError for forms that are not known.
 
     A tool's schema is a resource of its own, by its $id, so that its references stay within it.
     """
-    if isinstance(tools, (str, Mapping)) or not tools:
-        raise ValueError(f"tools: expected a list of at least one, got {type(tools).__name__} {str(tools):.80}")
     found, known = list[dict[str, Any]](), dict[str, Any]()
-    for function, place in (one for at, tool in enumerate(tools) for one in _functions(tool, f"tools[{at}]")):
+    for function, place in _every(tools):
         arguments = {"$id": f"https://tools.invalid/{len(found)}/", **_arguments(function, place)}
         for uri in re.findall(r'"\$id": (".*?")', json.dumps(arguments, default=str)):
             if known.setdefault(uri, arguments) != arguments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,11 @@ from rescore.lattice.extras import needed_for
 
 
 class ChatTemplate:
-    """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none.
+    """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none."""
 
-    tools: what the model may call, in OpenAI's form, for templates that say so
-    """
-
-    def __init__(self, model: str | Path, *, tools: Sequence[Any] = ()):
+    def __init__(self, model: str | Path):
         found = locate_model(model, weights=False)
-        self._tools = [*tools]
+        self._tools: list[Any] = []
         self._ending: bool | None = None
         self._tokenizer = _tokenizer(describe_gguf(found) if is_gguf(found) else found)
         if not getattr(self._tokenizer, "chat_template", None):
@@ -28,6 +26,12 @@ class ChatTemplate:
                 f"{model}: expected a chat template in tokenizer_config.json or chat_template.jinja, got none; "
                 "it is not a chat model: give its prompts as plain text"
             )
+
+    def with_tools(self, tools: Sequence[Any]) -> ChatTemplate:
+        """This template, which says what the model may call, if it has words for that. tools: in OpenAI's form."""
+        made = copy(self)
+        made._tools = [*tools]
+        return made
 
     def text(self, chat: str | list[dict[str, str]]) -> str:
         """Formats a conversation up to where the model's answer begins; a string is a single user message.

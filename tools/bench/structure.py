@@ -25,7 +25,7 @@ grammar of each call, in its time. Greedy texts of all ways must be equal, or th
 prefix of its structure, and a valid call if it ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
-         of calls that ended
+         of texts that ended, and of those with a call. With --chat a text may have none, or several
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,9 @@ from rescore.decode.draft.published.baseline import BaselineDrafter
 from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tools import in_openai_form
 from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.models.chat import ChatTemplate
 from rescore.lattice.structure import State
 from rescore.lm.model.ngram import NGram
 
@@ -62,18 +64,31 @@ DEPTH = 24  # of the trees
 KINDS = ("simple_python", "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple")  # whose tools people wrote for use
 LOOKUP = 10
-ENDS = (2, 0)  # of SmolLM2
+ENDS = ("<|im_end|>", "<|endoftext|>")
+
+
+def ends_of(tokenizer: Tokenizer) -> list[int]:
+    return [token for name in ENDS if (token := tokenizer.token_to_id(name)) is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall(Answer):
+    question: str
     tools: Sequence[Any]
     several: bool
+    marks: tuple[str, str] | None = None
 
-    def open(self, tokenizer: Any) -> Grammar:
+    def open(self, tokenizer: Any) -> Any:
         """Its grammar, as one that nobody has opened yet."""
         fails.cache_clear()
-        return Grammar.tools(self.tools, tokenizer, several=self.several)
+        several = self.several and not self.marks
+        return Grammar.tools(self.tools, tokenizer, several=several, between=self.marks)
+
+    def in_chat(self, template: ChatTemplate, tokenizer: Tokenizer) -> ToolCall:
+        """Asked by a template that knows the tools; the answer may have text, and calls between its marks."""
+        text = template.with_tools(in_openai_form(self.tools)).text(self.question)
+        ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+        return replace(self, prompt=ids, marks=template.tool_marks())
 
 
 def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[ToolCall | str]:
@@ -92,9 +107,8 @@ def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: in
             answer = json.dumps(row["calls"] if several else row["calls"][0])
             ids = [np.array(tokenizer.encode(text).ids, np.int32) for text in (prompt, answer)]
             structure = Grammar.tools(row["tools"], tokenizer, several=several)
-            call = ToolCall(
-                kind=kind, prompt=ids[0], answer=ids[1], structure=structure, tools=row["tools"], several=several
-            )
+            facts = {"question": row["question"], "tools": row["tools"], "several": several}
+            call = ToolCall(kind=kind, prompt=ids[0], answer=ids[1], structure=structure, **facts)
             try:
                 accepted = structure.start(tokenizer.get_vocab_size(), {0}).after(ids[1].tolist()).accepting
             except ValueError:
@@ -105,10 +119,11 @@ def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: in
 def show_opening(calls: Sequence[ToolCall], path: Path, vocab_size: int) -> None:
     """The time until the first mask."""
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    kept = LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=list(ENDS))
+    ends = ends_of(tokenizer)
+    kept = LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=ends)
     mask = np.zeros((vocab_size + 31) // 32, np.uint32)
     ways: dict[str, Callable[[ToolCall], object]] = {
-        "rescore": lambda call: call.open(tokenizer).start(vocab_size, ENDS).allowed(),
+        "rescore": lambda call: call.open(tokenizer).start(vocab_size, ends).allowed(),
         "llguidance": lambda call: LLMatcher(kept, call.structure._grammar).unsafe_compute_mask_ptr(
             mask.ctypes.data, mask.nbytes
         ),
@@ -198,15 +213,16 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
     from rescore.decode.verify.shaping import Shaping
 
     torch.set_num_threads(args.threads)
+    ends = ends_of(tokenizer)
     target: Any = open_model(args.live, dtype=torch.float32).target
     sampling = Sampling(temperature=args.temperature, seed=args.seed) if args.temperature else None
     options = Options(
-        max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(ENDS))
+        max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(ends))
     )
     masks, waits = Masks(), dict[str, list[float]]()
 
     def start(call: ToolCall) -> State:
-        return call.open(tokenizer).start(target.vocab_size, ENDS)
+        return call.open(tokenizer).start(target.vocab_size, ends)
 
     def masked(call: ToolCall) -> Request:
         """For Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
@@ -242,11 +258,13 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
     chosen = [calls[at] for at in drawn]
     found = in_turns(ways, chosen, lambda call: options)
     print(f"{len(chosen)} calls, seed {args.seed}, temperature {args.temperature:g}; {machine()['cpu']}")
-    show_header("", (*SPEED, "mask", "masks' share", "ended"))
+    show_header("", (*SPEED, "mask", "masks' share", "ended", "with calls"))
     for name, texts in found.items():
         ended = sum(start(call).after(one.tokens).ended for call, one in zip(chosen, texts))
+        called = sum('"arguments"' in tokenizer.decode(one.tokens) for one in texts)
         share = sum(waits[name]) / sum(one.seconds for one in texts)
-        cells = (microseconds(waits[name]), f"{share:.1%}", f"{ended / len(chosen):.0%}")
+        shares = (share, ended / len(chosen), called / len(chosen))
+        cells = (microseconds(waits[name]), *(f"{one:.1%}" for one in shares))
         show_row(name, (*speed(texts, found["plain"]), *cells))
     return bool(sampling) or not differing(found)
 
@@ -261,6 +279,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=1 << 30, help="calls of each kind")
     parser.add_argument("--opening", action="store_true", help="only open the grammars")
     parser.add_argument("--live", metavar="MODEL", help="let this model write the calls")
+    parser.add_argument("--chat", action="store_true", help="in the chat template of --tokenizer, with its marks")
     parser.add_argument("--count", type=int, default=200, help="calls that it writes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -272,6 +291,9 @@ def main() -> int:
     kinds = (*KINDS, *LIVE) if args.opening else KINDS
     read = list(read_calls(args.calls, tokenizer, kinds, args.limit))
     calls = [one for one in read if isinstance(one, ToolCall)]
+    if args.chat:
+        template = ChatTemplate(args.tokenizer)
+        calls = [call.in_chat(template, tokenizer) for call in calls]
     if args.opening:
         show_opening(calls, args.tokenizer, args.vocab_size or tokenizer.get_vocab_size())
         return 0
