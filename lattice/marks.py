@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.spelling import SPACE, Spelling
 from rescore.lattice.structure import Matcher, Prompt, State, Structure, begin
 
-SPACE = b" \t\r\n"
+SKIPPED = 8  # tokens of white space behind a mark, at most: a model may like it better than what must follow
 READ_BACK = 4096  # tokens of a prompt, its last ones, in which a mark is looked for
-
-
-class Spelling:
-    """The bytes of every id, of those without text none. special: ids that spell marks alone."""
-
-    def __init__(self, tokens: Sequence[bytes], special: Collection[int] = ()):
-        self.tokens = tokens
-        self._sorted = sorted((spelt, token) for token, spelt in enumerate(tokens) if spelt)
-        self._containing: dict[bytes, list[int]] = {}
-        self._of: dict[bytes, list[int]] = {}
-        for token, spelt in enumerate(tokens):
-            if spelt and token not in special:
-                self._of.setdefault(spelt, []).append(token)
-
-    def text(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(self.tokens[token] for token in tokens if token < len(self.tokens))
-
-    def beginning(self, text: bytes) -> Iterator[int]:
-        """Ids whose bytes begin with a text."""
-        for at in range(bisect_left(self._sorted, (text, -1)), len(self._sorted)):
-            spelt, token = self._sorted[at]
-            if not spelt.startswith(text):
-                return
-            yield token
-
-    def containing(self, text: bytes) -> list[int]:
-        if text not in self._containing:
-            self._containing[text] = [token for spelt, token in self._sorted if text in spelt]
-        return self._containing[text]
-
-    def first(self, text: bytes) -> Iterator[tuple[int, list[int]]]:
-        """The lengths of beginnings of a text, and the ids that spell each."""
-        for length in range(1, len(text) + 1):
-            if tokens := self._of.get(text[:length]):
-                yield length, tokens
-
-    def ids(self, text: bytes) -> list[int] | None:
-        """Ids that spell a text one after another; None if none do."""
-        ways: dict[int, list[int]] = {0: []}
-        for at in range(len(text)):
-            for length, (token, *_) in self.first(text[at:]) if at in ways else ():
-                ways.setdefault(at + length, [*ways[at], token])
-        return ways.get(len(text))
-
-    @cached_property
-    def spaced(self) -> dict[bytes, list[tuple[int, bytes]]]:
-        """Ids that begin with white space, and their text behind it, by its first byte."""
-        found: dict[bytes, list[tuple[int, bytes]]] = {}
-        for token in (token for space in SPACE for token in self.beginning(bytes([space]))):
-            rest = self.tokens[token].lstrip(SPACE)
-            found.setdefault(rest[:1], []).append((token, rest))
-        return found
 
 
 class After:
@@ -73,7 +21,7 @@ class After:
 
     mark      text, or token ids. A token may hold the end of a text and the beginning of the structure's
     spelling  of the target's ids; may be left out where the mark is of ids and exact
-    exact     whether the structure begins at once; else white space behind the mark is skipped
+    exact     whether the structure begins at once; else white space behind the mark is skipped, up to 8 tokens of it
     required  whether a text may end only behind the mark; else free text is a text
     until     the text with which the structure's ends, "" if that is of ids: free text follows, in which it may begin
               again, and the whole text ends outside alone. None: the text ends with the structure's
@@ -169,7 +117,7 @@ class _Marks:
         if self.of.exact:
             return self.inner_after(text)
         text = text.lstrip(SPACE)
-        return self.inner_after(text) if text else _Skipping(self)
+        return self.inner_after(text) if text else _Skipping(self, SKIPPED)
 
     def inner_after(self, text: bytes, matcher: Matcher | None = None) -> Matcher | None:
         """The state after a text of the structure, and what follows its end; None if it is none."""
@@ -207,16 +155,17 @@ class _Marks:
         return {token for token in tokens if token < self.vocab_size}
 
     @cached_property
-    def skipping(self) -> NDArray[np.uint32]:
-        """The bits of tokens behind the mark that begin with white space, or are none of it."""
+    def skipping(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The bits of tokens behind the mark and white space, and of those that are white space alone."""
         words = np.zeros((self.vocab_size + 31) // 32, np.uint32)
         self.inner.write(words)
         spaced, begun = list[int](), list[int]()
         for first, tokens in self.of.spelling.spaced.items():
             spaced += [token for token, _ in tokens]
-            if not first or self.inner_after(first) is not None:  # few bytes begin a text
-                begun += [token for token, rest in tokens if not rest or self.inner_after(rest) is not None]
-        return words & ~bits_of(spaced, self.vocab_size) | bits_of(begun, self.vocab_size)
+            if first and self.inner_after(first) is not None:  # few bytes begin a text
+                begun += [token for token, rest in tokens if self.inner_after(rest) is not None]
+        blank = bits_of([token for token, _ in self.of.spelling.spaced.get(b"", ())], self.vocab_size)
+        return words & ~bits_of(spaced, self.vocab_size) | bits_of(begun, self.vocab_size), blank
 
     @cached_property
     def past_until(self) -> dict[bytes, list[int]]:
@@ -280,21 +229,23 @@ class _Free(_Part):
 
 
 class _Skipping(_Part):
-    """White space behind the mark."""
+    """White space behind the mark. left: how many more tokens of it may follow."""
 
-    def __init__(self, marks: _Marks):
+    def __init__(self, marks: _Marks, left: int):
         super().__init__(marks)
+        self._left = left
         self.accepting = marks.inner.accepting and marks.of.until is None
 
     def write(self, words: NDArray[np.uint32]) -> None:
-        words[:] = self.marks.skipping
+        begun, blank = self.marks.skipping
+        words[:] = begun | blank if self._left else begun
 
     def step(self, token: int) -> Matcher | None:
         text = self.marks.spelt(token)
         rest = text.lstrip(SPACE)
         if rest == text:  # also of tokens without text
             return self.marks.inside(self.marks.inner).after(token)
-        return self.marks.inner_after(rest) if rest else self
+        return self.marks.inner_after(rest) if rest else _Skipping(self.marks, self._left - 1)
 
 
 class _Inside(_Part):

@@ -17,7 +17,7 @@ from rescore import _core
 from rescore.lattice.checked import numbers
 
 if TYPE_CHECKING:
-    from rescore.lattice.marks import Spelling
+    from rescore.lattice.spelling import Spelling
 
 _MOST_TOKEN = np.iinfo(np.int32).max
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.lattice.extras import needed_for
-from rescore.lattice.marks import Spelling
+from rescore.lattice.spelling import Spelling
 
 FILES = 4  # kept open, by their content
 TEXTS = 1024  # whose tokens are known: what must follow is the same in every text of a grammar

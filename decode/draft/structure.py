@@ -16,7 +16,8 @@ from rescore.decode.draft.grammar_trial import fails
 from rescore.decode.draft.pattern import rewritten
 from rescore.decode.draft.tools import calls
 from rescore.lattice.extras import needed_for
-from rescore.lattice.marks import After, Spelling
+from rescore.lattice.marks import After
+from rescore.lattice.spelling import Spelling
 from rescore.lattice.structure import Matcher, State, end_bits
 
 LARGEST = 1 << 20  # characters of a schema or grammar
@@ -78,7 +79,8 @@ class Grammar:
         Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, as pydantic models, or as Python functions,
         which transformers reads for its chat templates.
 
-        between: two marks; free text with any number of calls, each between these, and nothing else but white space
+        between: two marks; free text with any number of calls, each between these, and nothing else but white space in front,
+            and up to two characters of it behind
         required: at least one call, of those between marks
         """
         alternatives = calls(tools)
@@ -90,7 +92,7 @@ class Grammar:
         last = mark_ids(last, fast)
         end = json.dumps(last) if isinstance(last, str) else " ".join(f"<[{token}]>" for token in last)
         styled = {"x-guidance": FREE if whitespace else TIGHT, **json.loads(_json_text(schema))}
-        lark = f"start: call /[ \\t\\r\\n]*/ {end}\ncall: %json {json.dumps(styled)}"
+        lark = f"start: call /[ \\t\\r\\n]{{0,2}}/ {end}\ncall: %json {json.dumps(styled)}"
         grammar = cls(_llguidance().LLMatcher.grammar_from_lark(lark), fast, copies=True)
         grammar._names_tokens = False
         until = last if isinstance(last, str) else ""

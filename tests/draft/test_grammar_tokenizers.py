@@ -235,16 +235,17 @@ def read(state, text, rng):
 
 
 def of_calls(text):
-    """Whether a text is free text with calls between marks, read as a whole."""
-    free, *calls = text.split(BEGIN)
-    for call in calls:
-        body, closed, _ = call.partition(CLOSE)
+    """Whether a text is free text with calls between marks, read from its beginning."""
+    while BEGIN in text:
+        text = text.partition(BEGIN)[2].lstrip(" \t\r\n")
         try:
-            value = json.loads(body)
+            value, size = json.JSONDecoder().raw_decode(text)
         except ValueError:
             return False
+        closed = re.match(rf"\s{{0,2}}{CLOSE}", text[size:])
         if not closed or value.keys() != {"name", "arguments"} or value["name"] not in NAMES:
             return False
+        text = text[size + closed.end() :]
     return True
 
 

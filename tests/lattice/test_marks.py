@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refuses
 
-from rescore.lattice.marks import After, Spelling
+from rescore.lattice.marks import After
+from rescore.lattice.spelling import Spelling
 from rescore.lattice.structure import Acceptor, begin
 
 SPELT = [b"a", b"b", b"ab", b" ", b"x", b"y", b"bx", b"b y", b"aab x", b"xy", b"ba", b"", b"</s>"]

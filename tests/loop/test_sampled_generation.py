@@ -24,7 +24,8 @@ from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
-from rescore.lattice.marks import After, Spelling
+from rescore.lattice.marks import After
+from rescore.lattice.spelling import Spelling
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
 

@@ -25,7 +25,7 @@ grammar of each call, in its time. Greedy texts of all ways must be equal, or th
 prefix of its structure, and a valid call if it ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
-         of texts that ended, and of those with a call. With --chat a text may have none, or several
+         of texts that ended, and of those with a call
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tools import in_openai_form
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.models.chat import ChatTemplate
-from rescore.lattice.structure import State
+from rescore.lattice.structure import State, begin
 from rescore.lm.model.ngram import NGram
 
 DEPTH = 24  # of the trees
@@ -85,10 +85,13 @@ class ToolCall(Answer):
         return Grammar.tools(self.tools, tokenizer, several=several, between=self.marks)
 
     def in_chat(self, template: ChatTemplate, tokenizer: Tokenizer) -> ToolCall:
-        """Asked by a template that knows the tools; the answer may have text, and calls between its marks."""
-        text = template.with_tools(in_openai_form(self.tools)).text(self.question)
+        """Asked by a template that knows the tools: calls stand between its marks, of which the first is given."""
+        marks = template.tool_marks()
+        if marks is None:
+            raise SystemExit("the template writes no calls between marks")
+        text = template.with_tools(in_openai_form(self.tools)).text(self.question) + f"{marks[0]}\n"
         ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-        return replace(self, prompt=ids, marks=template.tool_marks())
+        return replace(self, prompt=ids, marks=marks)
 
 
 def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[ToolCall | str]:
@@ -222,7 +225,7 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
     masks, waits = Masks(), dict[str, list[float]]()
 
     def start(call: ToolCall) -> State:
-        return call.open(tokenizer).start(target.vocab_size, ends)
+        return begin(call.open(tokenizer), target.vocab_size, ends, call.prompt)
 
     def masked(call: ToolCall) -> Request:
         """For Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
