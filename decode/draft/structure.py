@@ -79,8 +79,8 @@ class Grammar:
         Tools are given in the form of OpenAI, MCP, Anthropic or Gemini, as pydantic models, or as Python functions,
         which transformers reads for its chat templates.
 
-        between: two marks; free text with any number of calls, each between these, and nothing else but white space in front,
-            and up to two characters of it behind
+        between: two marks; free text with any number of calls, each between these, and nothing else but white space in
+            front, and up to two characters of it behind
         required: at least one call, of those between marks
         """
         alternatives = calls(tools)
