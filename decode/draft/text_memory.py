@@ -1,4 +1,4 @@
-"""A bounded store of the texts of earlier requests, which all drafters of a process may share."""
+"""A bounded store of texts, such as those of earlier requests, which all drafters of a process may share."""
 
 from __future__ import annotations
 
