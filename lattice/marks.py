@@ -268,8 +268,12 @@ class _Inside(_Part):
         return found
 
     def run(self) -> Sequence[int]:
+        """Not up to the end, which tokens may go past."""
         run = self._matcher.run()
-        return () if not run or self._past or self._matcher.after(*run).complete else run
+        if not run or self._past:
+            return ()
+        ahead = self._matcher.after(*run)
+        return () if ahead.complete or _Inside(self.marks, ahead)._past else run
 
     def write(self, words: NDArray[np.uint32]) -> None:
         self._matcher.write(words)

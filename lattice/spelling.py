@@ -43,14 +43,6 @@ class Spelling:
             if tokens := self._of.get(text[:length]):
                 yield length, tokens
 
-    def ids(self, text: bytes) -> list[int] | None:
-        """Ids that spell a text one after another; None if none do."""
-        ways: dict[int, list[int]] = {0: []}
-        for at in range(len(text)):
-            for length, (token, *_) in self.first(text[at:]) if at in ways else ():
-                ways.setdefault(at + length, [*ways[at], token])
-        return ways.get(len(text))
-
     @cached_property
     def spaced(self) -> dict[bytes, list[tuple[int, bytes]]]:
         """Ids that begin with white space, and their text behind it, by its first byte."""

@@ -103,7 +103,7 @@ def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
     if args.between and args.tools is None:
         raise Misuse("--between: marks of the calls of --tools, which is not given")
     if not given and args.after:
-        raise Misuse(f"--after: expected what follows the mark, {', '.join(names[:-1])} or grammar, got none")
+        raise Misuse("--after: expected --json-schema, --tools, --regex or --grammar for what follows it, got none")
     if not given:
         return None
     if len(given) > 1:

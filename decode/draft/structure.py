@@ -126,22 +126,21 @@ class Grammar:
         matcher = _llguidance().LLMatcher(tokenizer, self._grammar, log_level=0)
         named = ends if self._names_tokens else frozenset[int]()
         copies = (partial(_copies, tokenizer),) if self._copied else ()
-        return State(_Guided(matcher, tokenizer.vocab_size, named), vocab_size, ends, *copies)
+        return State(_Guided(matcher, tokenizer, named), vocab_size, ends, *copies)
 
 
 class _Guided(Matcher):
     """A state of llguidance's matcher, which copies in microseconds.
 
-    ids    how many ids its masks are of
     named  the end tokens if the grammar may spell one out, which then ends the text; else none
     """
 
     accepting = False
 
-    def __init__(self, matcher: Any, ids: int, named: frozenset[int]):
+    def __init__(self, matcher: Any, tokenizer: Any, named: frozenset[int]):
         if matcher.is_error():
             raise ValueError(_refusal(_error_of(matcher)))
-        self._matcher, self._ids, self._named = matcher, ids, named
+        self._matcher, self._tokenizer, self._named = matcher, tokenizer, named
         self.accepting = bool(matcher.is_accepting()) or any(map(self._ended_by, named))
 
     def _ended_by(self, end: int) -> bool:
@@ -157,7 +156,7 @@ class _Guided(Matcher):
     def write(self, words: NDArray[np.uint32]) -> None:
         if self._matcher.is_stopped():
             return
-        every = np.empty((self._ids + 31) // 32, np.uint32)
+        every = np.empty((self._tokenizer.vocab_size + 31) // 32, np.uint32)
         self._matcher.unsafe_compute_mask_ptr(every.ctypes.data, every.nbytes)
         words[:] = every[: len(words)]
         if self._named:
@@ -171,17 +170,17 @@ class _Guided(Matcher):
     def after(self, *tokens: int) -> _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_tokens(tokens)
-        return _Guided(matcher, self._ids, self._named)
+        return _Guided(matcher, self._tokenizer, self._named)
 
     @property
     def complete(self) -> bool:
         return self.accepting and bool(self._matcher.is_stopped())
 
     def begun(self, text: bytes, spelling: Spelling) -> _Guided | None:
-        ids, matcher = spelling.ids(text), self._matcher.deep_copy()
-        if ids is None or matcher.try_consume_tokens(ids) < len(ids):
+        ids, matcher = self._tokenizer.tokenize_bytes(text), self._matcher.deep_copy()
+        if matcher.try_consume_tokens(ids) < len(ids):
             return None
-        return _Guided(matcher, self._ids, self._named)
+        return _Guided(matcher, self._tokenizer, self._named)
 
 
 def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
