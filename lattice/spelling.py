@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 SPACE = b" \t\r\n"
+MARKS = 64  # whose tokens are known
 
 
 class Spelling:
@@ -15,7 +16,7 @@ class Spelling:
     def __init__(self, tokens: Sequence[bytes], special: Collection[int] = ()):
         self.tokens = tokens
         self._sorted = sorted((spelt, token) for token, spelt in enumerate(tokens) if spelt)
-        self._containing: dict[bytes, list[int]] = {}
+        self.containing = lru_cache(maxsize=MARKS)(self._containing)
         self._of: dict[bytes, list[int]] = {}
         for token, spelt in enumerate(tokens):
             if spelt and token not in special:
@@ -32,10 +33,9 @@ class Spelling:
                 return
             yield token
 
-    def containing(self, text: bytes) -> list[int]:
-        if text not in self._containing:
-            self._containing[text] = [token for spelt, token in self._sorted if text in spelt]
-        return self._containing[text]
+    def _containing(self, text: bytes) -> list[int]:
+        """Ids whose bytes hold a text."""
+        return [token for spelt, token in self._sorted if text in spelt]
 
     def first(self, text: bytes) -> Iterator[tuple[int, list[int]]]:
         """The lengths of beginnings of a text, and the ids that spell each."""
