@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from copy import copy
 from functools import cached_property
@@ -204,8 +205,9 @@ class _Part(Matcher):
         assert state is not None, f"expected tokens that are allowed, got {tokens}"
         return state
 
+    @abstractmethod
     def step(self, token: int) -> Matcher | None:
-        raise NotImplementedError
+        """The state after one token; None if it may not follow."""
 
 
 class _Free(_Part):

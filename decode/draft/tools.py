@@ -49,7 +49,7 @@ def calls(tools: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _functions(tool: Any, place: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The functions of one tool, and where it was given."""
-    tool = documented(tool, place)
+    tool = _documented(tool, place)
     wrapped = tool if isinstance(tool, Mapping) else {"function": tool}
     several = wrapped.get("functionDeclarations", wrapped.get("function_declarations"))
     for function in several or [wrapped.get("function", tool)]:
@@ -58,7 +58,7 @@ def _functions(tool: Any, place: str) -> Iterator[tuple[Mapping[str, Any], str]]
         yield function, f"{place} {function['name']!r}"
 
 
-def documented(tool: Any, place: str = "tool") -> Any:
+def _documented(tool: Any, place: str) -> Any:
     """A Python function in OpenAI's form, from its type hints and docstring, or a pydantic model; other tools as they
     are.
     """
