@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.spelling import SPACE, Spelling
-from rescore.lattice.structure import Matcher, Prompt, State, Structure, begin
+from rescore.lattice.structure import Matcher, Prompt, State, Structure, begin, bits_of
 
 SKIPPED = 8  # tokens of white space behind a mark, at most: a model may like it better than what must follow
 READ_BACK = 4096  # tokens of a prompt, its last ones, in which a mark is looked for
@@ -180,14 +180,6 @@ class _Marks:
             if before != spelling.tokens[token] and token < self.vocab_size:
                 found.setdefault(before, []).append(token)
         return found
-
-
-def bits_of(tokens: Collection[int], vocab_size: int) -> NDArray[np.uint32]:
-    """The bits of ids, uint32 [ceil(V / 32)]; those from V on are left out."""
-    words, ids = np.zeros((vocab_size + 31) // 32, np.uint32), np.fromiter(tokens, np.int64, len(tokens))
-    ids = ids[ids < vocab_size]
-    np.bitwise_or.at(words, ids // 32, np.uint32(1) << (ids % 32).astype(np.uint32))
-    return words
 
 
 class _Part(Matcher):

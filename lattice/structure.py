@@ -168,6 +168,14 @@ def end_bits(ends: frozenset[int], vocab_size: int) -> tuple[NDArray[np.uint32],
     return ends_bits, ~np.packbits(is_end, bitorder="little").view(np.uint32)
 
 
+def bits_of(tokens: Collection[int] | NDArray[np.int32], vocab_size: int) -> NDArray[np.uint32]:
+    """The bits of ids, uint32 [ceil(V / 32)]; those from V on are left out."""
+    words, ids = np.zeros((vocab_size + 31) // 32, np.uint32), np.fromiter(tokens, np.int64, len(tokens))
+    ids = ids[ids < vocab_size]
+    np.bitwise_or.at(words, ids // 32, np.uint32(1) << (ids % 32).astype(np.uint32))
+    return words
+
+
 class Bounds:
     """What the search of a batch of trees may propose: `allowed` of `_core.best_tree`. None: a text without bounds."""
 
@@ -316,9 +324,7 @@ class _Place(Matcher):
 
     def write(self, words: NDArray[np.uint32]) -> None:
         for state in self._states:
-            tokens = self._acceptor.core.tokens(state)
-            tokens = tokens[tokens < 32 * len(words)]
-            np.bitwise_or.at(words, tokens // 32, np.uint32(1) << (tokens % 32).astype(np.uint32))
+            words |= bits_of(self._acceptor.core.tokens(state), 32 * len(words))
 
     def after(self, *tokens: int) -> _Place:
         return reduce(_Place._next, tokens, self)
