@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from rescore.decode.calm.confidence import Threshold
 from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
-from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model
+from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model, use_threads
 from rescore.decode.cli.options import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import Prompt, read_prompts
@@ -45,7 +43,7 @@ class ExitModel:
 
 def open_exit_model(args: ExitModelArgs, exits: Path | None = None) -> ExitModel:
     """The model of the command line. `exits` are checked against it."""
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     model = open_lazy_model(args, args.model)
     target = model.opened.target
     if not isinstance(target, (CausalLMTarget, EncoderDecoderTarget)):

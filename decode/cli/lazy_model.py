@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,12 +36,14 @@ class LazyModel:
     facts      of the model, known without loading it
     tokenizer  for its hash and ids; text: encodes and decodes prompts
     ends       ids that end a text, the main one first
+    tools      those of --tools, in OpenAI's form
     """
 
     facts: ModelFacts
     tokenizer: TextTokenizer
     text: PromptText
     ends: tuple[int, ...]
+    tools: list[dict[str, Any]] | None
     load: Callable[[], OpenModel]
 
     @cached_property
@@ -76,10 +79,12 @@ def open_lazy_model(
     hide_unseen_bars(path)
     facts = model_facts(path, heads)
     checked_device(args.device)
-    chat = ChatTemplate(path) if args.chat else None
-    if chat and isinstance(args, StructureArgs) and args.tools:
+    chat, tools = ChatTemplate(path) if args.chat else None, None
+    if isinstance(args, StructureArgs) and args.tools:
+        text = text_of_file(args.tools)
         with value_errors_of(f"--tools {args.tools}"):
-            chat = chat.with_tools(in_openai_form(json.loads(text_of_file(args.tools))))
+            tools = in_openai_form(json.loads(text))
+            chat = chat and chat.with_tools(tools)
     hashed = args.tokenizer or facts.tokenizer
     if hashed is None:
         raise Misuse(f"{path}: no tokenizer.json next to it; give --tokenizer")
@@ -89,6 +94,7 @@ def open_lazy_model(
         facts=facts,
         tokenizer=tokenizer,
         text=PromptText(tokenizer, chat),
+        tools=tools,
         ends=(tokenizer.end_of_text,) if args.end_of_text else facts.end_of_text or (tokenizer.end_of_text,),
         load=partial(
             open_with_engine, path, facts, args.dtype, args.device, heads=heads, engine=engine, threads=threads
@@ -113,15 +119,16 @@ def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
     from rescore.decode.draft.structure import Grammar
     from rescore.lattice.marks import After
 
-    def calls(text: str, tokenizer: TextTokenizer) -> Structure:
-        marks = args.between or (model.text.chat.tool_marks() if model.text.chat and not args.after else None)
-        return Grammar.tools(json.loads(text), tokenizer, between=marks and (marks[0], marks[1]))
-
-    makers: dict[str, Callable[..., Structure]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
-    makers |= {"tools": calls, "grammar": Grammar.lark}
-    text = value if name == "regex" else text_of_file(value)
+    makers: dict[str, Callable[..., Structure]]
+    makers = {"json_schema": Grammar.json_schema, "regex": Grammar.regex, "grammar": Grammar.lark}
+    text = text_of_file(value) if name in ("json_schema", "grammar") else value
     with value_errors_of(f"--{name.replace('_', '-')} {value}"):
-        structure = makers[name](text, model.tokenizer)
+        structure: Structure
+        if model.tools:
+            marks = args.between or (model.text.chat.tool_marks() if model.text.chat and not args.after else None)
+            structure = Grammar.tools(model.tools, model.tokenizer, between=marks and (marks[0], marks[1]))
+        else:
+            structure = makers[name](text, model.tokenizer)
         if args.after:
             structure = After(structure, args.after, spelling_of(model.tokenizer))
         structure.start(model.facts.vocab_size, model.ends)
@@ -149,8 +156,18 @@ def open_with_engine(
         from rescore.decode.engines.llama_cpp.target import open_llama
     except ImportError as error:
         raise ValueError(str(error)) from None
-    torch.set_num_threads(1)  # idle PyTorch threads spin and slow down llama.cpp's
+    use_threads(1)  # idle PyTorch threads spin and slow down llama.cpp's
     return open_llama(model, facts, heads=heads, threads=threads)
+
+
+def use_threads(count: int) -> None:
+    """Let PyTorch compute on `count` threads of the processor, at most OMP_THREAD_LIMIT.
+
+    It does not ask for that limit itself, and oneDNN (3.12) leaves parts of products of bfloat16 unwritten when it gets
+    fewer threads than it planned for.
+    """
+    limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
+    torch.set_num_threads(min(count, int(limit)) if limit.isdecimal() and int(limit) else count)
 
 
 def checked_device(name: str | None) -> torch.device:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from rescore.decode.cli import screen
 from rescore.decode.cli.groups import TrainingArgs
-from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model
+from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model, use_threads
 from rescore.decode.cli.output import Column, TextTable
 from rescore.decode.cli.screen import Screen
 from rescore.decode.loop.dump_make import fingerprint, sha256
@@ -29,7 +29,7 @@ STATES, TEXTS = "states", "texts.npy"
 
 def open_texts(args: TrainingArgs) -> TrainingTexts:
     """The texts of the command line's model, prompts and folder."""
-    torch.set_num_threads(args.threads or idle_processors())
+    use_threads(args.threads or idle_processors())
     args = replace(args, dtype=args.dtype or fast_dtype(checked_device(args.device)))
     model = open_lazy_model(args, args.model)
     if model.facts.kind != "causal-lm":

@@ -15,6 +15,7 @@ from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.comparison import difference, explain_payoff, measure_of
+from rescore.decode.cli.lazy_model import use_threads
 from rescore.decode.cli.verbs.generate import Typewriter, wants_colour
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.draft.registry import SPECS
@@ -82,6 +83,18 @@ def test_standard_input(world, capsys, monkeypatch, tmp_path):
     (tmp_path / "prompt").write_text(PROMPTS[0])
     monkeypatch.setattr("sys.stdin", open(tmp_path / "prompt"))
     assert cli.call(capsys, *words(world, prompts=["-"])).out == spelt(plain()[0]) + "\n"
+
+
+@pytest.mark.parametrize("limit, used", [("1", 1), ("2", 2), ("8", 3), ("", 3), ("none", 3)])
+def test_no_more_threads_than_openmp_gives(monkeypatch, limit, used):
+    """Asked for more than that, oneDNN leaves parts of products of bfloat16 unwritten."""
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
+    try:
+        use_threads(3)
+        assert torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(before)
 
 
 DRAFTERS = {

@@ -59,8 +59,8 @@ def test_structures_behind_marks(world, capsys):
     assert cli.figures(capsys, *words(world, "--regex", PATTERN, "--after", "</think>"))["texts"][0] == free
 
 
-def test_the_chat_template_gets_the_tools_and_gives_the_marks(world, tmp_path, capsys):
-    """Of a template that writes a call as <call> JSON </call>; one without calls has no marks."""
+def test_the_chat_template_gets_the_tools_and_gives_the_marks(world, tmp_path, capsys, monkeypatch):
+    """Of a template that writes a call as <call> JSON </call>; one without calls has no marks. Tools are read once."""
     template = (
         "{% for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}"
         "{% for message in messages %}<|im_start|>{{ message.content }}"
@@ -74,7 +74,8 @@ def test_the_chat_template_gets_the_tools_and_gives_the_marks(world, tmp_path, c
     for text, marks in ((template, ("<call>", "</call>")), (template.replace("tool_calls", "none"), None)):
         (model / "tokenizer_config.json").write_text(json.dumps(options | {"chat_template": text}))
         assert ChatTemplate(model).tool_marks() == marks
-        report = cli.figures(capsys, *words(world, "--chat", "--tools", world / "tools.json", "--model", model))
+        monkeypatch.setattr("sys.stdin", open(world / "tools.json"))
+        report = cli.figures(capsys, *words(world, "--chat", "--tools", "-", "--model", model))
         written = report["texts"][0]["text"]
         assert (written == '{"name": "look", "arguments": {}}') == (marks is None)
     chat = ChatTemplate(model).with_tools(in_openai_form(json.loads((world / "tools.json").read_text())))

@@ -88,19 +88,18 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
 
 
 def run(args: BenchDecodeArgs) -> Result:
-    import torch
 
     from rescore.decode.bench.decoding import bench, machine_of
     from rescore.decode.bench.results import BenchReport
     from rescore.decode.cli import bench_tables, screen
-    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure
+    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, use_threads
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
     from rescore.decode.replay.table import ROUNDS, RecordWriter
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
 
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     model = open_lazy_model(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
     structure = open_structure(args, model)
     plans = plans_asked(args, list(plans_of(args, model.facts)))

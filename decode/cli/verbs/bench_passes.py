@@ -59,13 +59,12 @@ class BenchPassesArgs(EngineArgs, ThreadArgs, ReportedArgs):
 
 
 def run(args: BenchPassesArgs) -> Result:
-    import torch
-
     from rescore.decode.bench.decoding import machine_of
     from rescore.decode.cli import screen
+    from rescore.decode.cli.lazy_model import use_threads
     from rescore.decode.loop.payoff import WIDTHS, measure_passes
 
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     target = target_of(args)
     if target.context is not None and args.length + max(WIDTHS) > target.context:
         raise Misuse(

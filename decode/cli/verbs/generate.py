@@ -122,7 +122,6 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
 
 def run(args: GenerateArgs) -> Result:
     import numpy as np
-    import torch
 
     from rescore.decode.cli.command_sources import CommandSources
     from rescore.decode.cli.comparison import (
@@ -136,13 +135,13 @@ def run(args: GenerateArgs) -> Result:
         speedup_of,
         warm_up,
     )
-    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, read_prompts
+    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, read_prompts, use_threads
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
 
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     model = open_lazy_model(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
     sources = CommandSources(args, model)
     kind = args.drafter or sources.default()
