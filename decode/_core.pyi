@@ -216,9 +216,19 @@ class ContextModel:
     shares, predicted [N, 3]: the weights a, b, c of contexts of 0, 1, .. tokens. With `total` counts of `distinct`
     tokens, a context's counts have the share 1 / (1 + exp(-(a + b ln total + c ln distinct))) in the distribution after
     it: first those of what followed, then those of what was predicted.
+
+    copied: the weights of the token that followed the longest match of the last tokens, of at least N - 1; `total` is
+    how many match, at most 64, `distinct` how many tokens matches foretold so far for each one that they missed. None:
+    matches are not sought.
     """
 
-    def __init__(self, *, shares: NDArray[np.float64], predicted: NDArray[np.float64]) -> None: ...
+    def __init__(
+        self,
+        *,
+        shares: NDArray[np.float64],
+        predicted: NDArray[np.float64],
+        copied: tuple[float, float, float] | None = None,
+    ) -> None: ...
     @property
     def order(self) -> int: ...
     @property
@@ -239,8 +249,9 @@ class ContextModel:
         """Appends tokens [n], each at least 0. Each counts 1, those of a prompt 0.3."""
 
     def evidence(self, tokens: NDArray[np.int32], *, other: bool = False) -> NDArray[np.float32]:
-        """Appends tokens [n]; returns what the context of each order knew of each token before: its count, the total
-        and the number of distinct tokens, of what followed and of what was predicted, [n, N, 2, 3].
+        """Appends tokens [n]; returns what the context of each order, then the longest match, knew of each token
+        before: its count, the total and the number of distinct tokens, of what followed and of what was predicted,
+        [n, N + 1, 2, 3].
 
         other: the tokens are those of another text, which begins here and is not counted.
         """
@@ -326,7 +337,7 @@ def count_accepted(
     """
 
 def best_tree(
-    model: Automaton,
+    models: Sequence[Automaton],  # one, or B of one vocabulary size
     histories: NDArray[np.int32],  # [B, n], padding -1 in front
     ids: NDArray[np.int32],  # [B, T, K], padding -1
     cost: NDArray[np.float32],  # [B, T, K]

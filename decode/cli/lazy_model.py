@@ -80,7 +80,7 @@ def open_lazy_model(
     facts = model_facts(path, heads)
     checked_device(args.device)
     chat, tools = ChatTemplate(path) if args.chat else None, None
-    if isinstance(args, StructureArgs) and args.tools:
+    if isinstance(args, StructureArgs) and structure_asked(args) and args.tools:
         text = text_of_file(args.tools)
         with value_errors_of(f"--tools {args.tools}"):
             tools = in_openai_form(json.loads(text))
@@ -102,19 +102,26 @@ def open_lazy_model(
     )
 
 
-def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
-    """The structure of --json-schema, --tools, --regex or --grammar. ValueError if it cannot be understood."""
+def structure_asked(args: StructureArgs) -> tuple[str, str] | None:
+    """Which of --json-schema, --tools, --regex and --grammar is given, and its value; Misuse if several are, or marks
+    alone.
+    """
     names = ("json_schema", "tools", "regex", "grammar")
     given = [(name, value) for name in names if (value := getattr(args, name)) is not None]
     if args.between and args.tools is None:
         raise Misuse("--between: marks of the calls of --tools, which is not given")
     if not given and args.after:
         raise Misuse("--after: expected --json-schema, --tools, --regex or --grammar for what follows it, got none")
-    if not given:
-        return None
     if len(given) > 1:
         raise Misuse(f"{', '.join(f'--{name}' for name, _ in given).replace('_', '-')}: expected one of them")
-    ((name, value),) = given
+    return given[0] if given else None
+
+
+def open_structure(args: StructureArgs, model: LazyModel) -> Structure | None:
+    """The structure that is asked for. ValueError if it cannot be understood."""
+    if (asked := structure_asked(args)) is None:
+        return None
+    name, value = asked
     from rescore.decode.draft.grammar_tokenizer import spelling_of
     from rescore.decode.draft.structure import Grammar
     from rescore.lattice.marks import After

@@ -69,14 +69,17 @@ struct Batch {
     return lattice;
   }
 
-  Starts starts(int64_t b) const {
-    Starts starts;
+  // The suffixes of a history that are states of a model.
+  Suffixes suffixes(int64_t b, const Automaton& lm) const {
     try {
-      for (int j = 0; j < models.size(); ++j)
-        starts[j] = suffixes_of_row(*models.lm[j], histories + b * context, context);
+      return suffixes_of_row(lm, histories + b * context, context);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument("lattice " + std::to_string(b) + ", " + error.what());
     }
+  }
+  Starts starts(int64_t b) const {
+    Starts starts;
+    for (int j = 0; j < models.size(); ++j) starts[j] = suffixes(b, *models.lm[j]);
     return starts;
   }
 };

@@ -69,7 +69,7 @@ void TreeSearch::open(const Allowed& allowed) {
   opened_.push_back({});
   opened_[number].state = state != kNoState ? state : lm_->next(opened_[parent].state, arc, token);
   for (int i = 0; i < text_count_; ++i)
-    opened_[number].contexts[i] = number ? texts_[i].text->step(opened_[parent].contexts[i], token) : texts_[i].state;
+    opened_[number].texts[i] = number ? texts_[i].text->step(opened_[parent].texts[i], token) : texts_[i].state;
   if (expected_)
     opened_[number].expected = number ? expected_->step(opened_[parent].expected, token) : expected_->state();
   allowed_ = allowed;
@@ -81,7 +81,7 @@ void TreeSearch::open(const Allowed& allowed) {
     propose_only();
     return keep_best();
   }
-  if (reads_texts()) blend_.read(opened_[number].contexts.data(), opened_[number].expected);
+  if (reads_texts()) blend_.read(opened_[number].texts.data(), opened_[number].expected);
   weigh_candidates();
   if (allowed_.words && allowed_.count <= few_) {
     propose_few();

@@ -62,7 +62,7 @@ class TreeSearch {
  private:
   struct Opened {
     uint32_t state;
-    std::array<uint32_t, TextBlend::kMaxTexts> contexts;
+    std::array<ContextCounts::State, TextBlend::kMaxTexts> texts;
     EditModel::State expected;
   };
   struct Child {

@@ -170,16 +170,23 @@ class Structures {
   In<uint32_t, 2> words_;
 };
 
-// weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
+// models: one, or one per lattice, of one vocabulary size. weights [3, slots]: head, prior, floor; alpha [1, slots];
+// lattices may have 0 slots. texts: none, or one per lattice.
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
 // allowed: None, or `lattice.structure.Bounds`.
-nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+nb::tuple best_tree(const std::vector<const Model*>& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                     In<double, 2> alpha, In<double, 2> weights, bool open,
                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
                     int few, int nodes, int threads) {
-  const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
-  const Automaton& lm = model.lm();
+  expect_range("models", models.size(), 1, INT32_MAX);
+  for (const Model* model : models)
+    if (!model) throw nb::type_error("models: expected automata, got None");
+  const uint32_t vocab_size = models[0]->lm().vocab_size;
+  for (const Model* model : models)
+    expect_size("models, of one vocabulary size", model->lm().vocab_size, vocab_size);
+  const Batch batch(ModelList(*models[0]), histories, ids, cost, alpha, 0);
+  if (models.size() > 1) expect_size("models", models.size(), batch.rows);
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, one per slot", weights.shape(1), batch.slots);
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
@@ -197,11 +204,12 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
     const auto begin = [&](TreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
-      search.begin(lm, lm.state(batch.starts(b)[0]), batch.sausage(b), of_slots, open, sources.data(), count,
+      const Automaton& lm = models[models.size() > 1 ? b : 0]->lm();
+      search.begin(lm, lm.state(batch.suffixes(b, lm)), batch.sausage(b), of_slots, open, sources.data(), count,
                    read.expected(b), depth, least, trees.of(b), few);
     };
     if (allowed.is_none()) {
-      const ReadTexts read(texts, memories, expected, lm.vocab_size);
+      const ReadTexts read(texts, memories, expected, vocab_size);
       const int64_t rows = batch.rows, each = std::clamp<int64_t>((rows + threads - 1) / threads, 1, kTurns);
       parallel_for((rows + each - 1) / each, threads, [&](int64_t group) {
         thread_local std::array<TreeSearch, kTurns> searches;
@@ -227,12 +235,12 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
     Structures structures(allowed, batch.rows);
     for (size_t b = 0; b < batch.rows; ++b) {
       searches.push_back(std::make_unique<TreeSearch>());
-      begin(*searches[b], b, sources[b], ReadTexts(texts, memories, expected, lm.vocab_size));
+      begin(*searches[b], b, sources[b], ReadTexts(texts, memories, expected, vocab_size));
       rows.push_back(static_cast<int32_t>(b));
     }
     while (!rows.empty()) {
       {
-        const ReadTexts read(texts, memories, expected, lm.vocab_size);  // not while Python runs
+        const ReadTexts read(texts, memories, expected, vocab_size);  // not while Python runs
         for (size_t i = 0; i < answers.size(); ++i) searches[rows[i]]->open(answers[i]);
         structures.clear();
         for (const int32_t b : rows)
@@ -240,7 +248,7 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
             searches[b]->open(known);
       }
       rows = structures.rows();
-      if (!rows.empty()) answers = structures.ask(lm.vocab_size);
+      if (!rows.empty()) answers = structures.ask(vocab_size);
     }
     for (size_t b = 0; b < batch.rows; ++b) trees.counts[b] = searches[b]->found();
   });
@@ -251,7 +259,7 @@ nb::tuple best_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3>
 void bind_searches(nb::module_& m) {
   m.def("best_paths", &best_paths, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(), "threads"_a = 1);
-  m.def("best_tree", &best_tree, "model"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
+  m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
         "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,
         "threads"_a = 1);

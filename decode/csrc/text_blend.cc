@@ -4,7 +4,7 @@
 
 namespace rescore {
 
-constexpr int kMostListed = TextBlend::kMaxTexts * 2 * ContextCounts::kMaxOrder * CountLists::kShort +
+constexpr int kMostListed = TextBlend::kMaxTexts * (1 + 2 * ContextCounts::kMaxOrder * CountLists::kShort) +
                             EditModel::kPlaces * (1 + EditModel::kRemoved);
 
 void TextBlend::begin(const TextSource* texts, int count, const EditModel* expected) {
@@ -33,7 +33,7 @@ void TextBlend::add(uint32_t token, double share) {
   listed_[found.at].share += share;
 }
 
-void TextBlend::read(const uint32_t* contexts, const EditModel::State& expected) {
+void TextBlend::read(const ContextCounts::State* states, const EditModel::State& expected) {
   forget();
   if (expected_)
     expected_->copies(expected, [this](uint32_t token, double share) {
@@ -42,7 +42,8 @@ void TextBlend::read(const uint32_t* contexts, const EditModel::State& expected)
     });
   for (int i = 0; i < count_; ++i) {
     const ContextCounts& text = *texts_[i].text;
-    const ContextCounts::Mixture mixture = text.mixture(contexts[i]);
+    const ContextCounts::Mixture mixture = text.mixture(states[i]);
+    if (mixture.copied != ContextCounts::kNone) add(mixture.copied, rest_ * mixture.of_copied);
     for (int i = 0; i < mixture.size; ++i) {
       ContextCounts::Mixture::Part part = mixture.parts[i];
       part.worth *= rest_;

@@ -15,7 +15,7 @@ namespace rescore {
 
 struct TextSource {
   const ContextCounts* text;
-  uint32_t state;  // the context that ends the text so far
+  ContextCounts::State state;  // of the text so far
 };
 
 class TextBlend {
@@ -24,8 +24,8 @@ class TextBlend {
 
   // expected: null if no text is.
   void begin(const TextSource* texts, int count, const EditModel* expected);
-  // contexts [count]: the state of each text. expected: of the expected one.
-  void read(const uint32_t* contexts, const EditModel::State& expected);
+  // states [count]: of each text. expected: of the expected one.
+  void read(const ContextCounts::State* states, const EditModel::State& expected);
 
   double rest() const { return rest_; }
   double share(uint32_t token) const;

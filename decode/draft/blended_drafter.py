@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.calibration import ALIKE, Calibration
 from rescore.decode.draft.lattices import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
@@ -14,8 +14,6 @@ from rescore.lm.model.ngram import NGram
 
 if TYPE_CHECKING:
     from rescore.decode.models.target import Target
-
-ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothing tells apart
 
 
 def blended_drafter(
@@ -56,5 +54,5 @@ def blend_rescorer(
     threads: int = 1,
 ) -> Rescorer:
     """A rescorer with an n-gram model or none, which also reads the text so far, and the memory."""
-    model, least = (lm.widened(vocab_size), 0.0) if lm else (NGram.uniform(vocab_size), ALIKE)
-    return Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
+    model = lm.widened(vocab_size) if lm else NGram.uniform(vocab_size)
+    return Rescorer(model, calibration=calibration, memory=memory, least=ALIKE, threads=threads)

@@ -23,6 +23,7 @@ from rescore.lm.model.ngram import NGram
 if TYPE_CHECKING:
     from rescore.decode.models.request_text import RequestText
 
+ALIKE = 1e-4  # nodes of lower q are hardly ever accepted; without an n-gram model nothing tells their tokens apart
 MAX_WEIGHT = _core.NOTHING  # limit of a weight's magnitude
 
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
@@ -57,6 +58,10 @@ PREDICTED: tuple[Share, ...] = (
     (-0.34, 1, -1.48),
 )
 """Of what the target predicted after rejected drafts, fitted likewise; longer contexts have the last one."""
+
+COPIED: Share = (-7.5, 1.04, 1.4)
+"""Of what followed the longest match of the last tokens in the running text: b for ln of the number of matching tokens,
+c for ln of the tokens that matches foretold in this text for each that they missed (docs/notebooks/q.md)."""
 
 
 class Calibration(Checked, frozen=True, kw_only=True):
@@ -113,17 +118,17 @@ class Calibration(Checked, frozen=True, kw_only=True):
         """Returns an empty running text with these shares. ValueError if the calibration ignores the text."""
         if self.text is None:
             raise ValueError("text: this calibration does not use the running text")
-        return counts_of(self.text)
+        return counts_of(self.text, COPIED)
 
     def without_heads(self) -> Calibration:
         """The control: language model and running text alone. q is p in every slot, over the whole vocabulary."""
         return structs.replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
 
-def counts_of(shares: tuple[Share, ...]) -> _core.ContextModel:
-    """Returns an empty text whose contexts of 0, 1, .. tokens have these shares."""
+def counts_of(shares: tuple[Share, ...], copied: Share | None = None) -> _core.ContextModel:
+    """Returns an empty text whose contexts of 0, 1, .. tokens have these shares, and its longest match another."""
     predicted = np.array(PREDICTED[: len(shares)] + PREDICTED[-1:] * (len(shares) - len(PREDICTED)), np.float64)
-    return _core.ContextModel(shares=np.array(shares, np.float64), predicted=predicted)
+    return _core.ContextModel(shares=np.array(shares, np.float64), predicted=predicted, copied=copied)
 
 
 DEFAULT = Calibration(text=SHARES)
@@ -155,7 +160,7 @@ def propose_trees(
     sausages    lattices [B, T, K] of heads, weighed by alpha [1, T] and `weights` [3, T] (`Calibration.weights`)
     depth       most tokens of a continuation; None: n
     open        as in `Calibration`
-    texts       of each row, or none: what they have of counts, expected texts and memories is read
+    texts       of each row, or none: what they have of counts, expected texts, memories and n-gram models is read
     memory      for texts that have none of their own, and rows without texts
     structures  states of what bounds each row (None: free), or none
     least       the smallest q of a node's whole prefix; shortens the search
@@ -163,9 +168,11 @@ def propose_trees(
     sausages = sausages or blank(len(histories))
     alpha, of_slots = weights or (np.empty((1, 0)), np.empty((3, 0)))
     memories = [text.memory or memory for text in texts] or [memory] * len(histories)
+    own = any(text.lm for text in texts)
+    models = [text.lm.widened(model.vocab_size) if text.lm else model for text in texts] if own else [model]
     return Trees.of_core(
         _core.best_tree(
-            model.core,
+            [one.core for one in models],
             histories,
             sausages.ids,
             sausages.cost,

@@ -179,7 +179,7 @@ class Rescorer:
 
         history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch, whose
                   tokens are counted anew as prompts where q reads them; or the running text of each lattice (`text`),
-                  with what bounds it, what it is expected to be, and its memory in place of the rescorer's own
+                  with what bounds it, what it is expected to be, and memory and n-gram model in place of these
         depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
         """
@@ -222,8 +222,9 @@ class Rescorer:
             raise ValueError(f"history: expected the texts of {lattices} lattices {wanted} counts, got {len(texts)}")
         for text in texts:
             text.read()
-        longest = max((text.memory.context for text in texts if text.memory), default=0)
-        return last_tokens(texts, max(self.context, longest)), texts
+        if not self.models and any(text.lm for text in texts):
+            raise ValueError("history: expected texts without n-gram models, since this q reads none; leave lm out")
+        return last_tokens(texts, self.context), texts
 
     def tree(
         self,

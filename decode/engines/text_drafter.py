@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.draft.calibration import HEADLESS, Calibration, propose_trees
+from rescore.decode.draft.calibration import ALIKE, HEADLESS, Calibration, propose_trees
 from rescore.decode.draft.pace import ACCELERATOR_PRIOR, LEAST_GAIN, PRIOR, Pace, PassTimes
 from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.draft.text_memory import TextMemory
@@ -21,11 +21,10 @@ from rescore.decode.models.request_text import last_tokens
 from rescore.lattice.checked import whole
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree, Trees, text_ids
-from rescore.lm.model.formats import load
+from rescore.lm.model.formats import model_of
 from rescore.lm.model.ngram import NGram
 
 VOCAB_SIZE = 1 << 20  # the default without a model: larger than any tokenizer in use
-LEAST = 1e-4  # smallest q of a tree node: below it, no source distinguishes the tokens
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [k] and probabilities float32 [k], most probable first."""
@@ -43,6 +42,7 @@ class DraftRow:
     prompt     tokens before the text that the structure describes, or that copies the prediction; 0 may be unknown
     prediction int32 [m], what the text is likely to copy most of
     memory     earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
+    lm         n-gram model of whoever asks, or its file (`model_of`); None: that of the drafter
     """
 
     size: int
@@ -53,6 +53,7 @@ class DraftRow:
     prompt: int = 0
     prediction: NDArray[np.int32] | None = None
     memory: TextMemory | None = None
+    lm: NGram | str | os.PathLike[str] | None = None
 
     @classmethod
     def of_tokens(
@@ -64,6 +65,7 @@ class DraftRow:
         prompt: int = 0,
         prediction: ArrayLike | None = None,
         memory: TextMemory | None = None,
+        lm: NGram | str | os.PathLike[str] | None = None,
     ) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = text_ids(tokens, "tokens")
@@ -75,6 +77,7 @@ class DraftRow:
             prompt=prompt,
             prediction=None if prediction is None else text_ids(prediction, "prediction"),
             memory=memory,
+            lm=lm,
         )
 
 
@@ -113,7 +116,7 @@ class TextDrafter:
             raise ValueError(f"cost: expected a share in 0..1, got {cost}")
         for name, value in (("texts", texts), ("tokens", tokens), ("threads", threads)):
             whole(value, name, 1)
-        model = lm if isinstance(lm, NGram) or lm is None else load(lm)
+        model = model_of(lm)
         if model is None:
             model = NGram.uniform(vocab_size or (memory.vocab_size if memory else VOCAB_SIZE))
         self._most = vocab_size or max(VOCAB_SIZE, model.vocab_size)
@@ -158,7 +161,7 @@ class TextDrafter:
         """Returns for each request the tree of its n most probable continuations; `depth` limits their length."""
         texts = self._read(rows)
         try:
-            trees = self._search(texts, n, depth, LEAST)
+            trees = self._search(texts, n, depth, ALIKE)
             return [trees[row] for row in range(len(rows))]
         finally:
             self._put(texts)
@@ -225,7 +228,7 @@ class TextDrafter:
                 self._append(texts[-1], row, number)
                 if row.memory is not None:
                     row.memory.check(self._most)
-                texts[-1].memory = row.memory or self.memory
+                texts[-1].memory, texts[-1].lm = row.memory or self.memory, model_of(row.lm)
         except BaseException:
             self._put([text for text in texts if text.size])
             raise
@@ -260,10 +263,9 @@ class TextDrafter:
         text.read()
 
     def _search(self, texts: list[KnownText], n: int, depth: int | None, least: float) -> Trees:
-        context = max(1, self.model.order - 1, *(text.memory.context if text.memory else 0 for text in texts))
         return propose_trees(
             self.model,
-            last_tokens(texts, context),
+            last_tokens(texts, self.model.order - 1),
             n=n,
             depth=depth,
             texts=texts,

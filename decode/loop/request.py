@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from rescore.lattice.checked import whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Continued, Structure, begin
 from rescore.lattice.tree import text_ids
+from rescore.lm.model.formats import model_of
+from rescore.lm.model.ngram import NGram
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,6 +102,7 @@ class Request:
     structure   bounds the text; None: the options'
     prediction  int [m], what the text is likely to copy most of, such as the file that it edits; None: the options'
     memory      earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
+    lm          n-gram model of whoever asks, or its file (`model_of`); None: that of the drafter
     group       requests of a call with equal groups draft from each other's texts; None: those with the same prompt
     """
 
@@ -111,6 +115,7 @@ class Request:
     structure: Structure | None = None
     prediction: ArrayLike | None = None
     memory: TextMemory | None = None
+    lm: NGram | str | os.PathLike[str] | None = None
     group: Hashable = None
 
     def __post_init__(self) -> None:
@@ -214,6 +219,8 @@ class ActiveRequest:
         self.seeds, random = self._numbers(request, shaping.sampling)
         self.text = RequestText(first, number=index, room=self.max_tokens, random=random)
         self.text.memory, self.text.group = request.memory, request.group
+        if request.lm is not None:
+            self.text.lm = model_of(request.lm).widened(target.vocab_size)
         self.shaping = shaping.with_processors(request.processors)
         self.stopping = stopping.with_criterion(request.criterion)
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name

@@ -22,6 +22,7 @@ class RequestText:
     state   of the structure that bounds the text, after all of it; None: it is free
     edits   automaton of the text that the answer is expected to be, after what `read` has read; None: there is none
     memory  earlier texts of whoever asked (a `TextMemory`); None: those of the drafter
+    lm      n-gram model of whoever asked (an `NGram`); None: that of the drafter
     group   equal for requests that draft from each other's texts; None: those with the same prompt do
     random  numbers of drawn drafts
     counts  what followed the text's contexts, after what `read` has read; None until q reads it (`SharedCounts`)
@@ -43,6 +44,7 @@ class RequestText:
         self.state: State | None = None
         self.edits: _core.EditModel | None = None
         self.memory: Any = None
+        self.lm: Any = None
         self.group: Hashable = None
         self.random = random or np.random.default_rng(number)
         self.counts: _core.ContextModel | None = None
@@ -86,8 +88,12 @@ class RequestText:
 
 
 def last_tokens(texts: Sequence[RequestText], length: int) -> NDArray[np.int32]:
-    """The last tokens of each text, int32 [B, max(1, length)], padding -1 in front."""
-    rows = np.full((len(texts), max(1, length)), -1, np.int32)
+    """The last tokens of each text, int32 [B, n], padding -1 in front; n is at least `length`, 1, and what the texts'
+    own memories and n-gram models read.
+    """
+    memories = (text.memory.context for text in texts if text.memory)
+    models = (text.lm.order - 1 for text in texts if text.lm)
+    rows = np.full((len(texts), max(1, length, *memories, *models)), -1, np.int32)
     for row, text in zip(rows, texts):
         tail = text.tokens[-len(row) :]
         row[len(row) - len(tail) :] = tail

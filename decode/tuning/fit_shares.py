@@ -33,13 +33,14 @@ def fit_shares(blocks: Sequence[DumpBlock], model: NGram, orders: int = len(DEFA
     stride = -(-sum(block.rows for block in blocks) // MOST_POSITIONS)
     parts = [_evidence(block, s, model, calibration, stride) for block in blocks for s in range(block.sequences)]
     evidence, p = (np.concatenate(part) for part in zip(*parts))
-    return tuple(tuple(share) for share in fit_gates(evidence, p).tolist())
+    of_contexts = fit_gates(evidence, p)[:orders]  # the longest match's is not tuned
+    return tuple(tuple(share) for share in of_contexts.tolist())
 
 
 def _evidence(
     block: DumpBlock, sequence: int, model: NGram, calibration: Calibration, stride: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """What the running text knew of each token of a sequence, [n, orders, 3], and its probability in the model [n]."""
+    """What the running text knew of each token of a sequence, [n, orders + 1, 3], and its p in the model [n]."""
     places, rows = parts_of(block, sequence)
     prompt, text = block.prompt_tokens[places].astype(np.int32), block.tokens[rows].astype(np.int32)
     counts = calibration.counts()

@@ -1,5 +1,7 @@
 #include "bind_lm.h"
 
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -34,21 +36,22 @@ void extend(ContextModel& model, In<int32_t, 1> tokens, bool prompt) {
   for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], prompt);
 }
 
-// Extends the text and returns what each order knew of each token before, of what followed and of what was predicted:
-// count, total, distinct [n, order, 2, 3]; with `other`, what it knows of another text, which is not counted.
+// Extends the text and returns what each order, then the longest match, knew of each token before, of what followed and
+// of what was predicted: count, total, distinct [n, order + 1, 2, 3]; with `other`, what it knows of another text,
+// which is not counted.
 Out<float> evidence(ContextModel& model, In<int32_t, 1> tokens, bool other) {
   static_assert(sizeof(ContextCounts::Evidence) == 3 * sizeof(float));
   expect_tokens("tokens", tokens);
-  auto known = make<float>({tokens.shape(0), model.counts().order(), 2, 3});
+  auto known = make<float>({tokens.shape(0), model.counts().order() + 1, 2, 3});
   auto* out = reinterpret_cast<ContextCounts::Evidence*>(known.data);
   {
     nb::gil_scoped_release release;
     const std::lock_guard writing(model.counts().mutex());
     const ContextCounts& counts = model.counts();
-    uint32_t state = ContextCounts::kEmpty;
+    ContextCounts::State state;
     for (size_t i = 0; i < tokens.shape(0); ++i) {
       const uint32_t token = tokens.data()[i];
-      counts.evidence(other ? state : model.state(), token, out + 2 * i * counts.order());
+      counts.evidence(other ? state : model.state(), token, out + 2 * i * (counts.order() + 1));
       if (other)
         state = counts.step(state, token);
       else
@@ -78,12 +81,12 @@ void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> ids, In<f
 std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> tokens) {
   const ContextCounts& counts = model.counts();
   const std::shared_lock reading(counts.mutex());
-  uint32_t state = model.state();
+  ContextCounts::State state = model.state();
   for (size_t i = 0; i < draft.shape(0); ++i) state = counts.step(state, draft.data()[i]);
   auto share = make<double>({tokens.shape(0)});
   const ContextCounts::Mixture found = counts.mixture(state);
   for (size_t i = 0; i < tokens.shape(0); ++i) {
-    share.data[i] = 0;
+    share.data[i] = found.copied == static_cast<uint32_t>(tokens.data()[i]) ? found.of_copied : 0;
     for (int part = 0; part < found.size; ++part)
       share.data[i] += found.parts[part].worth *
                        counts.lists().count(found.parts[part].owner, found.parts[part].list, tokens.data()[i]);
@@ -97,14 +100,18 @@ void bind_context_model(nb::module_& m) {
   nb::class_<ContextModel>(m, "ContextModel")
       .def(
           "__init__",
-          [](ContextModel* self, In<double, 2> shares, In<double, 2> predicted) {
+          [](ContextModel* self, In<double, 2> shares, In<double, 2> predicted,
+             std::optional<std::array<double, 3>> copied) {
             expect_range("shares, of every order", shares.shape(0), 1, ContextCounts::kMaxOrder);
             expect_size("predicted, of every order", predicted.shape(0), shares.shape(0));
             const Shares of_followed = shares_of("shares", shares), of_predicted = shares_of("predicted", predicted);
-            new (self) ContextModel(std::make_shared<ContextCounts>(static_cast<uint32_t>(shares.shape(0)),
-                                                                    of_followed.data(), of_predicted.data()));
+            ContextCounts::Share of_copied{};
+            if (copied) of_copied = {(*copied)[0], (*copied)[1], (*copied)[2]};
+            new (self) ContextModel(
+                std::make_shared<ContextCounts>(static_cast<uint32_t>(shares.shape(0)), of_followed.data(),
+                                                of_predicted.data(), copied ? &of_copied : nullptr));
           },
-          nb::kw_only(), nb::arg("shares").noconvert(), nb::arg("predicted").noconvert())
+          nb::kw_only(), nb::arg("shares").noconvert(), nb::arg("predicted").noconvert(), "copied"_a = nb::none())
       .def_prop_ro("order", [](const ContextModel& model) { return model.counts().order(); })
       .def_prop_ro("bytes", [](const ContextModel& model) { return model.counts().bytes(); })
       .def_prop_ro("size", &ContextModel::size)

@@ -7,11 +7,13 @@
 namespace rescore {
 namespace {
 
-constexpr double kSurest = 30;  // of the logit of a share, so that other tokens keep some mass
+constexpr double kSurest = 30;   // of the logit of a share, so that other tokens keep some mass
+constexpr int kMostPlaces = 32;  // whose matches are compared
 
 }  // namespace
 
-ContextCounts::ContextCounts(uint32_t order, const Share* followed, const Share* predicted) : order_(order) {
+ContextCounts::ContextCounts(uint32_t order, const Share* followed, const Share* predicted, const Share* copied)
+    : order_(order), of_copied_(copied ? *copied : Share{}), copies_(copied && order > 1) {
   std::copy_n(followed, order, of_followed_.begin());
   std::copy_n(predicted, order, of_predicted_.begin());
   contexts_.push_back({kNone, kNone, kNone, 0, {}});
@@ -56,26 +58,33 @@ void ContextCounts::add(uint32_t owner, Counts& to, uint32_t token, float amount
   lists_.add(owner, to.list, token, amount);
 }
 
-void ContextCounts::weigh(Counts& counts, const Share& share) {
-  const double logit =
-      share.constant + share.of_total * std::log(counts.total) + share.of_distinct * std::log(counts.list.size);
-  const double rest = 1 / (1 + std::exp(std::clamp(logit, -kSurest, kSurest)));
-  counts.rest = static_cast<float>(rest);
-  counts.worth = static_cast<float>((1 - rest) / counts.total);
+double ContextCounts::share_of(const Share& share, double total, double distinct) {
+  const double logit = share.constant + share.of_total * std::log(total) + share.of_distinct * std::log(distinct);
+  return 1 / (1 + std::exp(-std::clamp(logit, -kSurest, kSurest)));
 }
 
-void ContextCounts::evidence(uint32_t state, uint32_t token, Evidence* out) const {
+void ContextCounts::weigh(Counts& counts, const Share& share) {
+  const double of_counts = share_of(share, counts.total, counts.list.size);
+  counts.rest = static_cast<float>(1 - of_counts);
+  counts.worth = static_cast<float>(of_counts / counts.total);
+}
+
+void ContextCounts::evidence(const State& state, uint32_t token, Evidence* out) const {
   const auto write = [&](uint32_t owner, const Counts& counts, Evidence& to) {
     to = {lists_.count(owner, counts.list, token), static_cast<float>(counts.total),
           static_cast<float>(counts.list.size)};
   };
-  std::fill_n(out, 2 * order_, Evidence{0, 0, 0});
-  for (;; state = contexts_[state].link) {
-    const Context& context = contexts_[state];
-    write(state, context.followed, out[2 * context.depth]);
+  std::fill_n(out, 2 * order_ + 2, Evidence{0, 0, 0});
+  if (const auto& [next, length] = state.match; next != kNone) {
+    const float matching = static_cast<float>(std::min(length, kLongest));
+    out[2 * order_] = {read_[next].token == token ? matching : 0, matching, static_cast<float>(per_miss())};
+  }
+  for (uint32_t at = state.context;; at = contexts_[at].link) {
+    const Context& context = contexts_[at];
+    write(at, context.followed, out[2 * context.depth]);
     if (context.predicted != kNone)
       write(owner_of_predicted(context.predicted), predicted_[context.predicted], out[2 * context.depth + 1]);
-    if (state == kEmpty) return;
+    if (at == kEmpty) return;
   }
 }
 
@@ -85,8 +94,58 @@ void ContextCounts::extend(Place& text, uint32_t token, float amount) {
     add(text.path[length], counts, token, amount);
     weigh(counts, of_followed_[length]);
   }
+  const uint32_t last = text.last;
+  const Match match = this->match(text.match, token);
+  if (text.match.next != kNone) (match.length ? copied_ : missed_) += amount;
   text = after(text, token);
+  text.last = last;
+  text.match = match;
+  if (copies_) append(text, token);
   greatest_ = std::max(greatest_, token);
+}
+
+void ContextCounts::append(Place& text, uint32_t token) {
+  if (read_.size() >= kNone) throw std::length_error("the context model is full");
+  const uint32_t now = static_cast<uint32_t>(read_.size());
+  read_.push_back({token, text.last, kNone, kNone});
+  if (text.last != kNone) read_[text.last].next = now;
+  text.last = now;
+  if (text.longest + 1 < order_) return;
+  Context& context = contexts_[text.path[text.longest]];
+  read_[now].earlier = context.last;
+  context.last = now;
+  if (text.match.next == kNone) text.match = longest_match(now);
+}
+
+ContextCounts::Match ContextCounts::match(const Match& before, uint32_t token) const {
+  if (before.next == kNone || read_[before.next].token != token) return {};
+  return {read_[before.next].next, before.length + 1};
+}
+
+// Of the last place of a longest context behind which anything stands.
+ContextCounts::Match ContextCounts::last_match(uint32_t place) const {
+  for (int places = 0; place != kNone && places < kMostPlaces; place = read_[place].earlier, ++places)
+    if (read_[place].next != kNone) return {read_[place].next, order_ - 1};
+  return {};
+}
+
+// Of the last places where the longest context was read before; of equally long matches, the last.
+ContextCounts::Match ContextCounts::longest_match(uint32_t last) const {
+  Match best;
+  int places = 0;
+  for (uint32_t place = read_[last].earlier; place != kNone && places < kMostPlaces;
+       place = read_[place].earlier, ++places) {
+    if (read_[place].next == kNone) continue;  // another text ends there
+    uint32_t length = order_ - 1, here = place, own = last;
+    for (uint32_t i = 1; i < length; ++i) here = read_[here].before, own = read_[own].before;
+    for (; length < kLongest; ++length) {
+      here = read_[here].before, own = read_[own].before;
+      if (here == kNone || own == kNone || read_[here].token != read_[own].token) break;
+    }
+    if (length > best.length) best = {read_[place].next, length};
+    if (length == kLongest) break;
+  }
+  return best;
 }
 
 void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
@@ -112,32 +171,43 @@ ContextCounts::Place ContextCounts::after(const Place& place, uint32_t token) {
   return now;
 }
 
-uint32_t ContextCounts::step(uint32_t state, uint32_t token) const {
-  for (;; state = contexts_[state].link) {
-    const uint32_t longer = contexts_[state].depth + 1 < order_ ? child(state, token) : kNone;
-    if (longer != kNone) return longer;
-    if (state == kEmpty) return kEmpty;
+ContextCounts::State ContextCounts::step(const State& state, uint32_t token) const {
+  State now{kEmpty, match(state.match, token)};
+  for (uint32_t at = state.context;; at = contexts_[at].link) {
+    const uint32_t longer = contexts_[at].depth + 1 < order_ ? child(at, token) : kNone;
+    if (longer != kNone) {
+      now.context = longer;
+      break;
+    }
+    if (at == kEmpty) break;
   }
+  if (now.match.next == kNone) now.match = last_match(contexts_[now.context].last);
+  return now;
 }
 
-uint32_t ContextCounts::state_after(const int32_t* tokens, size_t length) const {
-  uint32_t state = kEmpty;
+ContextCounts::State ContextCounts::state_after(const int32_t* tokens, size_t length) const {
+  State state;
   for (size_t i = length - std::min<size_t>(length, order_ - 1); i < length; ++i)
     if (tokens[i] >= 0) state = step(state, static_cast<uint32_t>(tokens[i]));
   return state;
 }
 
-ContextCounts::Mixture ContextCounts::mixture(uint32_t state) const {
+ContextCounts::Mixture ContextCounts::mixture(const State& state) const {
   Mixture found;
-  for (;; state = contexts_[state].link) {
-    const Context& context = contexts_[state];
+  if (const auto& [next, length] = state.match; next != kNone) {
+    found.copied = read_[next].token;
+    found.of_copied = share_of(of_copied_, std::min(length, kLongest), per_miss());
+    found.rest = 1 - found.of_copied;
+  }
+  for (uint32_t at = state.context;; at = contexts_[at].link) {
+    const Context& context = contexts_[at];
     if (context.predicted != kNone) {
       const Counts& counts = predicted_[context.predicted];
       if (counts.total > 0) found.add(owner_of_predicted(context.predicted), counts.list, counts.worth, counts.rest);
     }
     if (const Counts& counts = context.followed; counts.total > 0)
-      found.add(state, counts.list, counts.worth, counts.rest);
-    if (state == kEmpty) return found;
+      found.add(at, counts.list, counts.worth, counts.rest);
+    if (at == kEmpty) return found;
   }
 }
 

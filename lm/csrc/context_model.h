@@ -10,6 +10,10 @@
 // beginning with another model's p. The weights a, b, c depend on the number of tokens of the context and on the kind
 // of counts. 0, 1, -1 is Witten and Bell's interpolation.
 //
+// Where the last tokens stood before, at least order - 1 of them, the token that followed the longest of such matches
+// gets a share last, by the same formula: total is the number of matching tokens, and in place of distinct stand the
+// tokens that matches foretold so far for each one that they missed, of the prompt kWeak each.
+//
 // Texts may share their counts, as the samples of one prompt do: each has a place of its own, and counts kWeak.
 #pragma once
 
@@ -39,28 +43,42 @@ class ContextCounts {
   // Of a prompt's tokens, which are no choice of the target, and of texts that share their counts
   // (docs/notebooks/q.md).
   static constexpr float kWeak = 0.3f;
-  static constexpr float kLeast = 0.01f;  // less probable tokens of a prediction are not counted
+  static constexpr float kLeast = 0.01f;    // less probable tokens of a prediction are not counted
+  static constexpr double kFew = 4;         // tokens that matches foretell for each miss before any is known
+  static constexpr uint32_t kLongest = 64;  // matches of more tokens count as long as this
 
   // How the share s of a context's counts depends on how many there are, and of how many tokens.
   struct Share {
     double constant, of_total, of_distinct;
   };
 
-  // followed, predicted [order].
-  ContextCounts(uint32_t order, const Share* followed, const Share* predicted);
+  // followed, predicted [order]. copied: null if no matches are sought.
+  ContextCounts(uint32_t order, const Share* followed, const Share* predicted, const Share* copied);
 
   uint32_t order() const { return order_; }
   uint64_t bytes() const {
-    return sizeof *this + contexts_.bytes() + predicted_.bytes() + table_.bytes() + lists_.bytes();
+    return sizeof *this + contexts_.bytes() + predicted_.bytes() + read_.bytes() + table_.bytes() + lists_.bytes();
   }
   uint32_t greatest_token() const { return greatest_; }
 
-  // Where a text stands: the contexts of its last 0, 1, .. tokens, up to the longest.
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // A longest match of the last tokens: how many they are, and the place of the token that followed them.
+  struct Match {
+    uint32_t next = kNone, length = 0;
+  };
+  // What is known of what follows: the longest context, and the longest match.
+  struct State {
+    uint32_t context = kEmpty;
+    Match match;
+  };
+  // Where a text stands: the contexts of its last 0, 1, .. tokens, up to the longest, and the place of its last token.
   struct Place {
     std::array<uint32_t, kMaxOrder> path{};
-    uint32_t longest = 0;
+    uint32_t longest = 0, last = kNone;
+    Match match;
 
-    uint32_t state() const { return path[longest]; }
+    State state() const { return {path[longest], match}; }
   };
   // Appends a token to a text and counts it as `amount`.
   void extend(Place& text, uint32_t token, float amount);
@@ -69,10 +87,10 @@ class ContextCounts {
   // Counts the target's prediction at the place of a draft that was rejected.
   void foresee(const Place& draft, const Prediction& predicted);
 
-  // The state of a text that ends in these tokens; ids below 0 are skipped.
-  uint32_t state_after(const int32_t* tokens, size_t length) const;
+  // The state of a text that ends in these tokens and was not counted; ids below 0 are skipped.
+  State state_after(const int32_t* tokens, size_t length) const;
   // The state after one more token, which is not counted.
-  uint32_t step(uint32_t state, uint32_t token) const;
+  State step(const State& state, uint32_t token) const;
 
   const CountLists& lists() const { return lists_; }
 
@@ -80,8 +98,9 @@ class ContextCounts {
   struct Evidence {
     float count, total, distinct;
   };
-  // Writes what followed and what was predicted, by all contexts of a state; [order, 2], zero past them.
-  void evidence(uint32_t state, uint32_t token, Evidence* out) const;
+  // Writes what followed and what was predicted, by all contexts of a state and by its match; [order + 1, 2], zero
+  // where there is nothing.
+  void evidence(const State& state, uint32_t token, Evidence* out) const;
 
   // The weights of the counts in a state: p(w) = sum over parts of count(w) * worth + rest * p_other(w).
   struct Mixture {
@@ -93,19 +112,20 @@ class ContextCounts {
     std::array<Part, 2 * kMaxOrder> parts;  // the longest context first; those without counts are omitted
     int size = 0;
     double rest = 1;
+    uint32_t copied = kNone;  // the token that followed the longest match, which gets `of_copied` more
+    double of_copied = 0;
 
     void add(uint32_t owner, const CountList& list, double worth, double left) {
       parts[size++] = {owner, list, rest * worth};
       rest *= left;
     }
   };
-  Mixture mixture(uint32_t state) const;
+  Mixture mixture(const State& state) const;
 
   // Held shared by searches, and exclusively while a text grows.
   ManyReaders& mutex() const { return mutex_; }
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kPredicted = 1u << 31;  // marks owners of lists of predictions
 
   struct Counts {
@@ -120,6 +140,13 @@ class ContextCounts {
     uint32_t depth;
     Counts followed;
     uint32_t predicted = kNone;  // the number of its counts in predicted_
+    uint32_t last = kNone;       // of a longest one: where its last token was read last
+  };
+
+  // A token that was read, the ones before and after it in its text, and where the longest context that it ends was
+  // read before.
+  struct Read {
+    uint32_t token, before, next, earlier;
   };
 
   uint32_t child(uint32_t parent, uint32_t token) const;
@@ -127,13 +154,23 @@ class ContextCounts {
   static uint32_t owner_of_predicted(uint32_t number) { return kPredicted | number; }
   void add(uint32_t owner, Counts& to, uint32_t token, float amount);
   static void weigh(Counts& counts, const Share& share);  // after counts were added
-  void enter(uint32_t context);                           // adds it to the table
+  static double share_of(const Share& share, double total, double distinct);
+  void append(Place& text, uint32_t token);
+  double per_miss() const { return (kFew + copied_ + missed_) / (1 + missed_); }
+  Match match(const Match& before, uint32_t token) const;  // which goes on
+  Match last_match(uint32_t place) const;
+  Match longest_match(uint32_t last) const;  // of a text that ends there
+  void enter(uint32_t context);              // adds it to the table
   void grow();
 
   uint32_t order_, greatest_ = 0;
   mutable ManyReaders mutex_;
   std::array<Share, kMaxOrder> of_followed_{}, of_predicted_{};
+  Share of_copied_{};
+  bool copies_;
+  double copied_ = 0, missed_ = 0;  // tokens that matches foretold rightly, and wrongly
   Growing<Context> contexts_;
+  Growing<Read> read_;         // if matches are sought
   Growing<Counts> predicted_;  // few contexts have any
   Growing<uint32_t> table_;    // open addressing over contexts_ by (parent, token)
   CountLists lists_;           // of all contexts
@@ -145,7 +182,7 @@ class ContextModel {
   explicit ContextModel(std::shared_ptr<ContextCounts> counts) : counts_(std::move(counts)) {}
 
   ContextCounts& counts() const { return *counts_; }
-  uint32_t state() const { return place_.state(); }
+  ContextCounts::State state() const { return place_.state(); }
   uint64_t size() const { return size_; }  // tokens read
 
   // Another text, which stands where this one does and shares its counts.

@@ -6,8 +6,9 @@ The code of all but the first is imported when such a name occurs.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rescore.lm.model.compressed import PACKINGS, STDIN
 from rescore.lm.model.ngram import NGram
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LOOKUP = ".lookup.bin"
 STDOUT = "-"
+OPEN = 32
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")  # that are written, and read
 ARPA = (".arpa", ".lm", *(f"{name}{packing}" for name in (".arpa", ".lm", "") for packing in PACKINGS))  # that are read
 
@@ -38,6 +40,28 @@ def load(
         return _of("arpa").read_arpa(path, arpa)
     suffix = _suffix(path)
     return NGram.open(path, verify, resident=resident) if suffix == ".ngram" else _of("fst").load_fst(path)
+
+
+@overload
+def model_of(lm: NGram | str | os.PathLike[str]) -> NGram: ...
+@overload
+def model_of(lm: NGram | str | os.PathLike[str] | None) -> NGram | None: ...
+def model_of(lm: NGram | str | os.PathLike[str] | None) -> NGram | None:
+    """A model, or that of a file, which is opened once for all who name it until it changes; of those that nobody uses,
+    the last `OPEN` stay open.
+    """
+    if lm is None or isinstance(lm, NGram):
+        return lm
+    try:
+        stat = os.stat(lm)
+    except OSError:
+        return load(lm)  # which says what is wrong
+    return _opened(os.fspath(lm), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=OPEN)
+def _opened(path: str, size: int, mtime_ns: int) -> NGram:
+    return load(path)
 
 
 def save(

@@ -23,10 +23,11 @@ numbers, token = st.floats(0, 2), st.integers(0, VOCAB - 1)
 predictions = st.dictionaries(token, st.floats(0.0078125, 0.25, width=32), max_size=3)
 weights_of_order = st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(-2, 1))
 WITTEN_BELL = (0.0, 1.0, -1.0)
+COPIED = (-1.0, 0.8, 0.3)
 
 
-def counts(shares, predicted=None):
-    return _core.ContextModel(shares=np.array(shares), predicted=np.array(predicted or shares))
+def counts(shares, predicted=None, copied=None):
+    return _core.ContextModel(shares=np.array(shares), predicted=np.array(predicted or shares), copied=copied)
 
 
 def text_of(*tokens):
@@ -67,7 +68,7 @@ def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
     if memory:
         p = memory.distribution((*history, *prefix), p)
     if shares:
-        text = Text(history, shares, shares)
+        text = Text(history, shares, shares, copied=COPIED)
         for draft, predicted in foreseen:
             text.foresee(draft, predicted)
         p = text.distribution(tuple(prefix), p)
@@ -104,7 +105,7 @@ def call(**changes):
     """The core's trees of two slots of a single token each, unless something else is asked for."""
     return _core.best_tree(
         **{
-            "model": unigrams([1.0] * VOCAB).automaton(),
+            "models": [unigrams([1.0] * VOCAB).automaton()],
             "histories": np.zeros((1, 0), np.int32),
             "ids": np.zeros((1, 2, 1), np.int32),
             "cost": np.ones((1, 2, 1), np.float32),
@@ -124,19 +125,19 @@ def headless(costs, *, texts, depth, nodes):
     none, weights = np.empty((1, 0, 1), np.int32), np.empty((3, 0))
     arrays = {"ids": none, "cost": none.astype(np.float32), "alpha": weights[:1], "weights": weights}
     model = unigrams(costs.tolist()).automaton()
-    return call(**arrays, model=model, texts=texts, depth=depth, nodes=nodes, threads=2)
+    return call(**arrays, models=[model], texts=texts, depth=depth, nodes=nodes, threads=2)
 
 
 def search(problem, nodes, copies=1, foreseen=(), **more):
     lm, sausage, (head, alpha, prior, floor), history, shares, opened, depth = problem
     ids, cost = (one[:, : len(sausage)].copy() for one in padded([sausage] * copies))
-    text = counts(shares or [WITTEN_BELL])
+    text = counts(shares or [WITTEN_BELL], copied=COPIED)
     text.extend(np.array(history, np.int32))
     for draft, predicted in foreseen:
         of, p = np.array(list(predicted), np.int32), np.array(list(predicted.values()), np.float32)
         text.foresee(np.array(draft, np.int32), of, p)
     return call(
-        model=lm.automaton(),
+        models=more.pop("models", [lm.automaton()]),
         histories=padded_histories([history] * copies),
         ids=ids,
         cost=cost,
@@ -223,8 +224,8 @@ class Acceptor:
 def listed(problem, prefix) -> set[int]:
     """The candidates of the slot after a prefix, and what the text lists after the prefix's contexts."""
     _, sausage, _, history, shares, *_ = problem
-    text, found = Text(history, shares or (), shares), set()
-    before = (*history, *prefix)
+    text = Text(history, shares or (), shares, copied=COPIED if shares else None)
+    found, before = {match[0] for match in [text.match(tuple(prefix))] if match}, (*history, *prefix)
     for order in range(len(shares or ())):
         if order <= len(before):
             found |= text.followers(before[len(before) - order :]).keys()
@@ -247,6 +248,16 @@ def bounded_steps(acceptor, few):
         return {w: 0.0 if len(allowed) == 1 else max(every[w] + math.log(mass), 0.0) for w in proposed}
 
     return steps
+
+
+@settings(max_examples=100)
+@given(problems(), st.lists(models(VOCAB), min_size=2, max_size=3), st.integers(1, 20))
+def test_a_model_for_each_lattice(problem, own, nodes):
+    """The trees are those of each model by itself."""
+    together = search(problem, nodes, copies=len(own), models=[lm.automaton() for lm in own])
+    for row, lm in enumerate(own):
+        alone = search((lm, *problem[1:]), nodes)
+        assert all(column[row : row + 1].tobytes() == one.tobytes() for column, one in zip(together, alone))
 
 
 @settings(max_examples=300, deadline=None)

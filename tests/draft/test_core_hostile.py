@@ -14,6 +14,7 @@ from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.model.compile import Compact
+from rescore.lm.model.ngram import NGram
 
 MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 300))
 VOCAB = 9
@@ -87,7 +88,7 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
         lambda: lm.distribution(int(states[0])),
         lambda: _core.best_paths([lm], *lattice, paths=9, threads=2),
-        lambda: _core.best_tree(lm, *lattice, np.zeros((3, 4)), open=True, texts=texts, depth=9, nodes=40),
+        lambda: _core.best_tree([lm], *lattice, np.zeros((3, 4)), open=True, texts=texts, depth=9, nodes=40),
         lambda: walk_normalised(_core.Normalised([lm], *lattice, threads=2), draw),
     ]
     for call in calls:
@@ -203,6 +204,10 @@ SEARCHES = {  # the options that each needs
         (["best_tree"], {"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
         (["best_tree"], {"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
         (["best_tree"], {"texts": [text_of(1)]}, ValueError, ["texts", "1", "2"]),
+        (["best_tree"], {"models": []}, ValueError, ["models"]),
+        (["best_tree"], {"models": [None]}, TypeError, []),
+        (["best_tree"], {"models": [NGram.uniform(VOCAB).core] * 3}, ValueError, ["models", "3", "2"]),
+        (["best_tree"], {"models": [NGram.uniform(VOCAB + n).core for n in (0, 1)]}, ValueError, ["9", "10"]),
         (["best_tree"], {"texts": [None] * 2}, TypeError, []),
         (["best_tree"], {"texts": [text_of(1, VOCAB)] * 2}, ValueError, ["texts", "9"]),
         (["best_tree"], {"memories": [text_of(VOCAB)] * 2}, ValueError, ["texts", "9"]),
@@ -211,10 +216,9 @@ SEARCHES = {  # the options that each needs
 def test_arrays_and_options_that_searches_refuse(searches, change, error, message):
     lm = Backoff(VOCAB, 1, {(): dict.fromkeys(range(VOCAB), 1.0)}, {(): 0.0}).automaton()
     for name in searches:
-        given = {"lm": lm, "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
+        given = {"models": [lm], "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
         given |= {"alpha": np.ones((1, 2)), **SEARCHES[name], **change}
-        model, cost = given.pop("lm"), np.zeros(given["ids"].shape, np.float32)
-        given |= {"model": model} if name == "best_tree" else {"models": [model]}
+        cost = np.zeros(given["ids"].shape, np.float32)
         with refused(error, *message):
             getattr(_core, name)(cost=cost, **given)
 

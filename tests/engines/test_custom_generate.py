@@ -263,6 +263,23 @@ def test_rows_have_memories_of_their_own():
     refuses(ValueError, lambda: call(**inputs, custom_generate=Drafting(memory=[mine, None, mine])), "memory", "2", "3")
 
 
+def test_rows_have_ngram_models_of_their_own(tmp_path):
+    inputs, call = ragged(5, 6), functools.partial(tiny_transformers.shared("llama").generate, **PLAIN)
+    ngram().save(tmp_path / "own.ngram")
+    expected = call(**inputs, max_new_tokens=30).tolist()
+
+    def passes(source=None, **own):
+        drafting = Drafting(source, nodes=8, **own)
+        assert call(**inputs, max_new_tokens=30, custom_generate=drafting).tolist() == expected
+        return [row.passes for row in drafting.statistics]
+
+    with_lm, without = passes(ngram()), passes()
+    assert passes(lm=[tmp_path / "own.ngram", None]) == [with_lm[0], without[1]] != without
+    assert passes(lm={"tone": ngram()}) == without  # no such adapter
+    refuses(ValueError, lambda: call(**inputs, custom_generate=Drafting(lm=[None] * 3)), "lm", "2", "3")
+    refuses(ValueError, lambda: Drafting(NO_DRAFTS, lm=[ngram()]), "lm", "Prophet")
+
+
 @functools.cache
 def medusa() -> MedusaHeads:
     heads = MedusaHeads(heads=3, width=tiny_transformers.shared("llama").config.hidden_size, vocab_size=V)

@@ -4,11 +4,12 @@ import copy
 import functools
 import pickle
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from support.refusals import assert_named, refuses
 
@@ -22,9 +23,11 @@ from torch import nn
 
 from rescore import Drafting
 from rescore.decode.engines.huggingface import drafting, model_inputs
+from rescore.decode.engines.huggingface.drafting import active_adapters
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.slot_cache import CACHE
+from rescore.lm.build.in_memory import build
 
 
 def plainly(model, inputs, **arguments):
@@ -194,6 +197,9 @@ def test_changes_that_all_tokens_share_need_no_refusal():
     refuses(ValueError, lambda: model.generate(**inputs, **PLAIN, custom_generate=drafting), "attention_dropout", "0.1")
 
 
+LORA = dict(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "down_proj"])
+
+
 def adapted(config):
     peft = pytest.importorskip("peft")
     torch.manual_seed(1)
@@ -219,7 +225,20 @@ def test_learned_prompts_are_refused_and_an_adapter_is_not():
     same(model, inputs, drafting)
 
 
-LORA = dict(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "down_proj"])
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_an_ngram_model_of_the_active_adapter():
+    model, inputs = adapted(lambda peft: peft.LoraConfig(**LORA)), ragged(6)
+    model.add_adapter("other", model.peft_config["default"])
+    own = build([plainly(model, inputs)[0].numpy().astype(np.int32)], order=5, vocab_size=V, end_of_text=2)
+    drafting, passes = Drafting(nodes=8, lm={"default": own}), {}
+    for name, switch in (("default", nullcontext()), ("", model.disable_adapter())):
+        with switch:
+            assert "".join(active_adapters(model)) == name
+            passes[name] = same(model, inputs, drafting).statistics[0].passes
+    model.set_adapter("other")
+    assert active_adapters(model) == ["other"]
+    same(model, inputs, drafting)
+    assert passes["default"] < passes[""]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

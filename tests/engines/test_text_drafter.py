@@ -19,6 +19,7 @@ from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 V = 30
 COST = 0.05
@@ -223,6 +224,19 @@ def test_rows_have_memories_of_their_own(lm):
     for own, memory in ((mine, mine), (theirs, theirs), (None, common)):
         assert same(tree_after(drafter, new, memory=own), anew(lm, new, 9, memory=memory))
         drafter.clear()
+
+
+def test_rows_have_ngram_models_of_their_own(lm, tmp_path):
+    """Also of more context than the drafter's, and where the drafter has none."""
+    other = build([text_of(7, 2000)], order=5, vocab_size=V, end_of_text=0)
+    other.save(tmp_path / "other.ngram")
+    texts = [text_of(seed)[:30] for seed in (3, 4)]
+    for own, without in ((lm, lm), (None, NGram.uniform(V))):
+        rows = [DraftRow.of_tokens(text, lm=one) for text, one in zip(texts, (tmp_path / "other.ngram", None))]
+        trees = TextDrafter(own, vocab_size=V).trees(rows, 9)
+        assert all(same(tree, anew(one, text, 9)) for tree, text, one in zip(trees, texts, (other, without)))
+    larger = build([text_of(7, 2000)], order=2, vocab_size=V + 1, end_of_text=0)
+    refuses(ValueError, lambda: tree_after(TextDrafter(lm, vocab_size=V), texts[0], lm=larger), str(V), str(V + 1))
 
 
 @pytest.mark.parametrize("most", [40, 1000])

@@ -1,5 +1,7 @@
 """The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
+from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +13,7 @@ from support.threads import at_once
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate, stream
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request, Stopping, accepted_by_position
@@ -138,6 +141,31 @@ def test_requests_have_their_own_lengths_seeds_and_sequences():
     requests = [Request(prompt=PROMPTS[0], **one) for one in own]
     got = tokens_of(generate(TARGET, requests, TreeDrafter(SLOTS), options))
     assert got == [plain(PROMPTS[0], most, options.shaping, of, ends=False) for most, of in ((4, 0), (9, 5), (12, 5))]
+
+
+def test_requests_have_their_own_ngram_models(tmp_path):
+    """Each drafts as if it were alone with its model, given as an object or a file; ragged rows leave early."""
+    models = [
+        build([text(900, seed).astype(np.int32)], order=n, vocab_size=V, end_of_text=END)
+        for seed, n in ((1, 3), (2, 5))
+    ]
+    models[1].save(tmp_path / "one.ngram")
+    given = [models[0], tmp_path / "one.ngram", None]
+    for drafter in (blended_drafter(TARGET, nodes=7), TreeDrafter(SLOTS, Rescorer(WORDS.models), nodes=7)):
+        requests = [Request(prompt=PROMPTS[i], max_tokens=30 - 9 * i, lm=lm) for i, lm in enumerate(given)]
+        together = generate(TARGET, requests, drafter)
+        for request, lm, found in zip(requests, (*models, None), together):
+            own = copy(drafter)
+            own.rescorer = Rescorer(lm or drafter.rescorer.models, least=drafter.rescorer.least)
+            own.rescorer.calibration = drafter.rescorer.calibration
+            (alone,) = generate(TARGET, [replace(request, lm=None)], own)
+            assert found.tokens.tolist() == alone.tokens.tolist()
+            assert found.statistics.accepted == alone.statistics.accepted
+    with refused(ValueError, "texts without n-gram models"):
+        generate(TARGET, requests[:1], TreeDrafter(SLOTS))
+    larger = build([text(90, 1).astype(np.int32)], order=2, vocab_size=V + 1, end_of_text=END)
+    with refused(ValueError, "n-gram model", str(V + 1)):
+        generate(TARGET, [Request(prompt=PROMPTS[0], lm=larger)], None)
 
 
 def test_requests_have_their_own_processors_and_criteria():

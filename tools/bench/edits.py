@@ -2,6 +2,7 @@
 
     python tools/bench/edits.py EDITS.jsonl.gz --tokenizer data/demo
     python tools/bench/edits.py EDITS.jsonl.gz --tokenizer data/demo --live smollm2 --limit 20
+    python tools/bench/edits.py EDITS.jsonl.gz --tokenizer DIR --live DIR --chat --limit 10
 
 Forced replay: the text is the reference answer, not what a model would write. Prompt: `File:` and the old text in a
 fence, the instruction, an opened fence; the answer is the new text. Trees may be as deep as they are wide.
@@ -12,8 +13,10 @@ rows     the text alone; with an n-gram model; each with the old text as predict
 
 With --live a model writes the renamings itself, greedily in float32, up to the closing fence: wall-clock time of all
 texts, prompts included, as a multiple of plain decoding's, and the least and greatest of a text; tokens per pass, and
-the share of tokens that the old text has. The ways take turns. All texts must be equal, or the exit status is 1; with
---engine llama.cpp, whose quantised arithmetic differs with the tokens of a pass, those that differ are named.
+the share of tokens that the old text has. With --chat the instruction is a message in the model's chat template, fixes
+are asked for too, and how many answers hold the reference is counted. The ways take turns. All texts must be equal, or
+the exit status is 1; with --engine llama.cpp, whose quantised arithmetic differs with the tokens of a pass, those that
+differ are named.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +50,18 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
+from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import locate_model
 from rescore.decode.models.model_facts import model_facts
 from rescore.lm.model.ngram import NGram
 
 LOOKUP = 10
-END = 2  # of SmolLM2's texts
 PROMPT = "File:\n```\n{before}```\n\n{instruction}\n\n```\n"
+ASKED = "{instruction} Answer with the new file alone.\n\n```{language}\n{before}```"  # with --chat
 LIVE = "Old file:\n```\n{before}```\n\nThe same file again, with one name changed:\n```\n"  # of small models
 
 
-def read_edits(path: Path, tokenizer: Tokenizer, limit: int, form: str = PROMPT) -> list[Answer]:
+def read_edits(path: Path, tokenizer: Tokenizer, limit: int, prompt_of: Callable[[dict], str]) -> list[Answer]:
     """The edits of every language and kind, fix or rename; what is expected is the old text."""
     edits: list[Answer] = []
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -64,7 +69,7 @@ def read_edits(path: Path, tokenizer: Tokenizer, limit: int, form: str = PROMPT)
             row = json.loads(line)
             kind = f"{row['language']} {row['kind']}"
             if sum(edit.kind == kind for edit in edits) < limit:
-                texts = (form.format(**row), row["after"], row["before"])
+                texts = (prompt_of(row), row["after"], row["before"])
                 prompt, after, before = (np.array(tokenizer.encode(text).ids, np.int32) for text in texts)
                 edits.append(Answer(kind=kind, prompt=prompt, answer=after, expected=before))
     return edits
@@ -74,10 +79,10 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
     """Prints the table; whether all texts are equal."""
     torch.set_num_threads(args.threads)
     dtype = None if args.engine else "float32"
-    target = open_with_engine(
-        args.live, model_facts(args.live), dtype, None, engine=args.engine, threads=args.threads
-    ).target
-    ends = frozenset((END, *(id for word, id in tokenizer.get_vocab().items() if "```" in word)))
+    facts = model_facts(args.live)
+    target = open_with_engine(args.live, facts, dtype, None, engine=args.engine, threads=args.threads).target
+    fences = () if args.chat else (id for word, id in tokenizer.get_vocab().items() if "```" in word)
+    ends = frozenset((*facts.end_of_text, *fences))
 
     def way(drafter: Drafter | None, predicted: bool = False) -> Way:
         write = System.of_drafter(target, "", drafter, TreeLayout()).write
@@ -103,7 +108,12 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
         for edit, one in zip(edits, found["plain"])
         if edit.expected is not None
     )
-    print(f"{len(edits)} renamings, {total:,} tokens, {same / total:.0%} of them copied; {machine()['cpu']}")
+    made = sum(
+        tokenizer.decode(edit.answer).strip() in tokenizer.decode(one.tokens)
+        for edit, one in zip(edits, found["plain"])
+    )
+    told = f"{total:,} tokens, {same / total:.0%} of them copied, {made} with the reference's answer"
+    print(f"{len(edits)} edits, {told}; {machine()['cpu']}")
     show_header("", SPEED)
     for name, texts in found.items():
         show_row(name, speed(texts, found["plain"]))
@@ -131,15 +141,22 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 32, 64])
     parser.add_argument("--limit", type=int, default=1 << 30, help="edits of each language and kind")
     parser.add_argument("--live", metavar="MODEL", type=Path, help="time this model on the renamings")
+    parser.add_argument("--chat", action="store_true", help="ask in its chat template, also for fixes")
     parser.add_argument("--engine", choices=["llama.cpp"], help="for the model, a .gguf file")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
     lm = NGram.open(args.lm) if args.lm else None
     vocab_size = lm.vocab_size if lm else tokenizer.get_vocab_size()
-    edits = read_edits(args.edits, tokenizer, args.limit, LIVE if args.live else PROMPT)
+    form = ASKED if args.chat else LIVE if args.live else PROMPT
+    template = ChatTemplate(args.live) if args.chat else None
+
+    def prompt_of(row: dict[str, str]) -> str:
+        return template.text(form.format(**row)) if template else form.format(**row)
+
+    edits = read_edits(args.edits, tokenizer, args.limit, prompt_of)
     if args.live:
-        return not live(args, [edit for edit in edits if edit.kind.endswith("rename")], tokenizer)
+        return not live(args, [edit for edit in edits if args.chat or edit.kind.endswith("rename")], tokenizer)
     show_header("forced replay, tokens per pass", dict.fromkeys(edit.kind for edit in edits))
 
     def row(name: str, drafter: Drafter, predicted: bool = False) -> None:

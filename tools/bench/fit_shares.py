@@ -9,7 +9,7 @@ with trees of 16 nodes. Prints the constants of decode/draft/calibration.py and 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -51,21 +51,16 @@ def main() -> None:
     dump, lm = Dump.open(asked.dump), NGram.open(asked.lm)
     texts = [one for block in dump.blocks() for one in texts_of(block)]
     np.random.default_rng(0).shuffle(texts)
-    known = [of_text_and_memory(texts, lm, dump.header.end_of_text)]
-    gates = fitted(known)
-    show("MEMORY_SHARES", gates[: len(MEMORY_SHARES)])
-    own = fitted([(evidence[:, len(MEMORY_SHARES) :], p) for evidence, p in known])
+    evidence, p = of_text_and_memory(texts, lm, dump.header.end_of_text)
+    show("MEMORY_SHARES", fit_gates(evidence, p)[: len(MEMORY_SHARES)])
+    *own, copied = fit_gates(evidence[:, len(MEMORY_SHARES) :], p)
     show("SHARES", own)
-    both = fitted(list(decoded_again(asked.model, dump, lm, asked.limit)))
-    show("PREDICTED", both[1::2])
+    show("COPIED", [copied])
+    evidence, p = (np.concatenate(part) for part in zip(*decoded_again(asked.model, dump, lm, asked.limit)))
+    show("PREDICTED", fit_gates(evidence, p)[1:-2:2])
 
 
-def fitted(known: Sequence[Knowledge]) -> NDArray[np.float64]:
-    evidence, p = (np.concatenate(part) for part in zip(*known))
-    return fit_gates(evidence, p)
-
-
-def show(name: str, gates: NDArray[np.float64]) -> None:
+def show(name: str, gates: Iterable[NDArray[np.float64]]) -> None:
     print(f"{name} = (", *(f"    ({a:.2f}, {b:.2f}, {c:.2f})," for a, b, c in gates), ")", sep="\n")
 
 
@@ -75,14 +70,14 @@ def texts_of(block: DumpBlock) -> list[Text]:
 
 
 def of_text_and_memory(texts: Sequence[Text], lm: NGram, end_of_text: int) -> Knowledge:
-    """The memory's gates, then the text's. Each text is added to the memory after it was read."""
+    """The memory's gates, then the text's, the longest match last. Each text is remembered after it was read."""
     memory = TextMemory(vocab_size=lm.vocab_size, end_of_text=end_of_text)
     parts = []
     for prompt, text in texts:
         counts = unweighed(len(SHARES))
         counts.extend(prompt, prompt=True)
         before = prompt[len(prompt) - min(len(prompt), memory.context) :]
-        remembered = memory.counts.evidence(np.concatenate((before, text)), other=True)[len(before) :]
+        remembered = memory.counts.evidence(np.concatenate((before, text)), other=True)[len(before) :, :-1]
         parts.append(
             (np.concatenate((remembered, counts.evidence(text)), axis=1)[:, :, FOLLOWED], p_of(lm, prompt, text))
         )
@@ -92,7 +87,7 @@ def of_text_and_memory(texts: Sequence[Text], lm: NGram, end_of_text: int) -> Kn
 
 
 def unweighed(orders: int) -> _core.ContextModel:
-    return counts_of((tuple(WITTEN_BELL.tolist()),) * orders)
+    return counts_of((tuple(WITTEN_BELL.tolist()),) * orders, copied=tuple(WITTEN_BELL.tolist()))
 
 
 def p_of(lm: NGram, prompt: NDArray[np.int32], text: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -125,7 +120,9 @@ class Recording:
 
 
 def decoded_again(model: str, dump: Dump, lm: NGram, limit: int) -> Iterator[Knowledge]:
-    """The text's gates: of each context what followed, then what was predicted after rejected drafts."""
+    """The text's gates: of each context, and of the longest match, what followed, then what was predicted after
+    rejected drafts.
+    """
     target = open_model(model, dtype=torch.float32).target
     drafter = Recording(blended_drafter(target, lm, nodes=NODES))
     stopping = Stopping(tokens=frozenset({dump.header.end_of_text}))

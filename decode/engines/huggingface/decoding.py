@@ -32,6 +32,7 @@ from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import Continued, Structure
+from rescore.lm.model.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +144,7 @@ class RunningCall:
         structures: Sequence[Structure | None],
         predictions: Sequence[NDArray[np.int32] | None],
         memories: Sequence[TextMemory | None],
+        lms: Sequence[NGram | None],
     ):
         self.call, self.target = call, target
         self.sampling, processors = sampling_of(call)
@@ -151,7 +153,7 @@ class RunningCall:
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule
         self.every_state = every_state
-        self.structures, self.predictions, self.memories = structures, predictions, memories
+        self.structures, self.predictions, self.memories, self.lms = structures, predictions, memories, lms
         self.drafter = drafter
         self.endings = Endings(call, self.rows)
         self.steps = Steps(call.batch, call.fill, self.endings.end, put)
@@ -213,6 +215,7 @@ class RunningCall:
             structure=structure and Continued(structure, self.steps.tokens[row]),  # after what the row has generated
             prediction=self.predictions[row],
             memory=self.memories[row],
+            lm=self.lms[row],
             group=self.prompts[row].tobytes(),
         )
 

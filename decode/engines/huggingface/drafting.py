@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,7 +44,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import text_ids
-from rescore.lm.model.formats import is_model_file, load
+from rescore.lm.model.formats import is_model_file, model_of
 from rescore.lm.model.ngram import NGram
 
 _OF_CALLS = ("statistics", "_last", "_opened")
@@ -53,6 +53,8 @@ SURE = 2  # plain passes of a call from which their mean counts
 
 
 Prediction = str | ArrayLike
+Model = NGram | str | PathLike[str]
+"""An n-gram model, or its file."""
 _LastCall = tuple[Totals, float | None, str | None] | str | None
 """Its totals, the time of a plain pass divided among its rows, and how the target read drafts, where that differs by
 model; or why the model's own loop decoded it.
@@ -67,7 +69,8 @@ class Drafting:
     source    the source of drafts beside the running text: None, an n-gram model or its file, or heads of the model
               (an object, or a folder written by `rescore train heads` or `rescore train bita`, or of Medusa heads). A
               drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model), replaces all other sources
-    lm        an n-gram model to use with heads
+    lm        an n-gram model or its file to use with heads; or, with any source but a drafter, one or None (the
+              source's) for each row, or for the name of each adapter, of which the active one counts
     rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
               `Settings.calibrated`
     nodes     nodes of the drafted tree; None chooses them step by step from measured pass times (`AutoWidth`)
@@ -93,7 +96,7 @@ class Drafting:
         self,
         source: NGram | str | PathLike[str] | Heads | Drafter | None = None,
         *,
-        lm: NGram | None = None,
+        lm: Model | Sequence[Model | None] | Mapping[str, Model] | None = None,
         rescorer: Rescorer | None = None,
         nodes: int | None = None,
         top_k: int = 16,
@@ -104,7 +107,7 @@ class Drafting:
         tokenizer: Any = None,
     ):
         if isinstance(source, (str, PathLike)) and is_model_file(source):
-            source = load(source)
+            source = model_of(source)
         is_drafter = hasattr(source, "drawn")
         self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
         if not (self._of_heads or is_drafter or source is None or isinstance(source, NGram)):
@@ -116,10 +119,13 @@ class Drafting:
                 f"rescorer: expected heads as source, whose lattice it rescores, got {type(source).__name__}; "
                 "leave it out, or give the rescorer to the drafter"
             )
-        if lm is not None and not self._of_heads:
+        self._lm_for_all = lm is None or isinstance(lm, (NGram, str, PathLike))
+        if lm is not None and self._lm_for_all and not self._of_heads:
             raise ValueError(
                 f"lm: expected heads as source, got {type(source).__name__}; give the n-gram model as source instead"
             )
+        if lm is not None and is_drafter:
+            raise ValueError(f"lm: expected no drafter as source, got {type(source).__name__}; leave one of them out")
         if rescorer is not None and lm is not None:
             raise ValueError("lm: expected none, since the rescorer has its own; leave one of them out")
         if memory is not None and (is_drafter or rescorer is not None):
@@ -189,6 +195,7 @@ class Drafting:
             every_state=every_state,
             structures=self._structures(call),
             memories=self._memories(call),
+            lms=self._lms(model, call),
             predictions=self._predictions(call),
         )
         remembering = decoding.run()
@@ -214,6 +221,13 @@ class Drafting:
         """The memory of every row, None where the drafter has one for all."""
         several = isinstance(self.memory, Sequence)
         return _for_rows("memory", self.memory if several else None, several, call.batch)
+
+    def _lms(self, model: Any, call: GenerateCall) -> Sequence[NGram | None]:
+        """The n-gram model of every row, None where the drafter has one for all."""
+        given = None if self._lm_for_all else self.lm
+        if isinstance(given, Mapping):
+            given = [next((given[name] for name in active_adapters(model) if name in given), None)] * call.batch
+        return [model_of(lm) for lm in _for_rows("lm", given, given is not None, call.batch)]
 
     def _predictions(self, call: GenerateCall) -> Sequence[NDArray[np.int32] | None]:
         """The ids of the prediction of every row."""
@@ -294,8 +308,16 @@ class Drafting:
             return fitted_drafter(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
-            return blended_drafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)
+            lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None
+            return blended_drafter(target, lm, lattice=lattice, memory=memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
+
+
+def active_adapters(model: Any) -> Sequence[str]:
+    """The names of the adapters (PEFT) through which a model's layers pass; none if it has none, or they are off."""
+    layers = (one for one in model.modules() if isinstance(getattr(one, "disable_adapters", None), bool))
+    layer = next(layers, None)
+    return () if layer is None or layer.disable_adapters else layer.active_adapters
 
 
 def _is_text(prediction: Any) -> bool:

@@ -12,6 +12,7 @@ from support.oracle_lm import random_tables
 from support.refusals import refuses
 
 from rescore.lm.model import example, ngram_file
+from rescore.lm.model.formats import model_of
 from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.ngram_file import HEADER, SECTION
@@ -20,6 +21,16 @@ from rescore.lm.model.ngram_file import HEADER, SECTION
 @pytest.fixture(scope="module")
 def model() -> NGram:
     return replace(example.model(), metadata={"tokenizer": "abc", "note": "Größe"})
+
+
+def test_files_are_opened_once_until_they_change(path, tmp_path):
+    opened = model_of(path)
+    assert model_of(str(path)) is opened and model_of(opened) is opened and model_of(None) is None
+    (tmp_path / "next").write_bytes(path.read_bytes())
+    os.utime(tmp_path / "next", ns=(1, 1))
+    os.replace(tmp_path / "next", path)
+    assert model_of(path) is not opened
+    refuses(FileNotFoundError, lambda: model_of(tmp_path / "none.ngram"), "none.ngram")
 
 
 @pytest.fixture
