@@ -59,7 +59,7 @@ PREDICTED: tuple[Share, ...] = (
 )
 """Of what the target predicted after rejected drafts, fitted likewise; longer contexts have the last one."""
 
-COPIED: Share = (-7.5, 1.04, 1.4)
+COPIED: Share = (-8.5, 1.04, 1.7)
 """Of what followed the longest match of the last tokens in the running text: b for ln of the number of matching tokens,
 c for ln of the tokens that matches foretold in this text for each that they missed (docs/notebooks/q.md)."""
 

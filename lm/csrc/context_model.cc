@@ -88,7 +88,7 @@ void ContextCounts::evidence(const State& state, uint32_t token, Evidence* out) 
   }
 }
 
-void ContextCounts::extend(Place& text, uint32_t token, float amount) {
+void ContextCounts::extend(Place& text, uint32_t token, float amount, bool written) {
   for (uint32_t length = 0; length <= text.longest; ++length) {
     Counts& counts = contexts_[text.path[length]].followed;
     add(text.path[length], counts, token, amount);
@@ -96,7 +96,7 @@ void ContextCounts::extend(Place& text, uint32_t token, float amount) {
   }
   const uint32_t last = text.last;
   const Match match = this->match(text.match, token);
-  if (text.match.next != kNone) (match.length ? copied_ : missed_) += amount;
+  if (text.match.next != kNone && written) ++(match.length ? copied_ : missed_);
   text = after(text, token);
   text.last = last;
   text.match = match;

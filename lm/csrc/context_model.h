@@ -12,7 +12,7 @@
 //
 // Where the last tokens stood before, at least order - 1 of them, the token that followed the longest of such matches
 // gets a share last, by the same formula: total is the number of matching tokens, and in place of distinct stand the
-// tokens that matches foretold so far for each one that they missed, of the prompt kWeak each.
+// tokens that matches foretold so far for each one that they missed, where the target wrote them.
 //
 // Texts may share their counts, as the samples of one prompt do: each has a place of its own, and counts kWeak.
 #pragma once
@@ -80,8 +80,8 @@ class ContextCounts {
 
     State state() const { return {path[longest], match}; }
   };
-  // Appends a token to a text and counts it as `amount`.
-  void extend(Place& text, uint32_t token, float amount);
+  // Appends a token to a text and counts it as `amount`. written: by the target.
+  void extend(Place& text, uint32_t token, float amount, bool written);
   // Where a draft stands that goes on from a place by one more token, which is not counted.
   Place after(const Place& place, uint32_t token);
   // Counts the target's prediction at the place of a draft that was rejected.
@@ -156,7 +156,7 @@ class ContextCounts {
   static void weigh(Counts& counts, const Share& share);  // after counts were added
   static double share_of(const Share& share, double total, double distinct);
   void append(Place& text, uint32_t token);
-  double per_miss() const { return (kFew + copied_ + missed_) / (1 + missed_); }
+  double per_miss() const { return (kFew + copied_ + missed_) / (1.0 + missed_); }
   Match match(const Match& before, uint32_t token) const;  // which goes on
   Match last_match(uint32_t place) const;
   Match longest_match(uint32_t last) const;  // of a text that ends there
@@ -168,7 +168,7 @@ class ContextCounts {
   std::array<Share, kMaxOrder> of_followed_{}, of_predicted_{};
   Share of_copied_{};
   bool copies_;
-  double copied_ = 0, missed_ = 0;  // tokens that matches foretold rightly, and wrongly
+  uint64_t copied_ = 0, missed_ = 0;  // tokens of the target that matches foretold rightly, and wrongly
   Growing<Context> contexts_;
   Growing<Read> read_;         // if matches are sought
   Growing<Counts> predicted_;  // few contexts have any
@@ -194,7 +194,7 @@ class ContextModel {
   // Starts a new text; counts are kept.
   void begin() { place_ = {}; }
   void extend(uint32_t token, bool prompt = false) {
-    counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_);
+    counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_, !prompt);
     ++size_;
   }
   const ContextCounts::Place& place() const { return place_; }

@@ -45,7 +45,7 @@ class Text:
     def __init__(self, tokens, shares, predicted=None, *, copied=None, prompt=0):
         self.tokens, self.shares, self.predicted, self.copied = (), list(shares), list(predicted or ()), copied
         self._came, self._foreseen = [], []  # (all that was read before, what came and its amount)
-        self.amount, self.foretold, self.missed = 1.0, 0.0, 0.0
+        self.amount, self.foretold, self.missed = 1.0, 0, 0
         self.extend(tokens[:prompt], PROMPT)
         self.extend(tokens[prompt:])
 
@@ -56,12 +56,11 @@ class Text:
         return same
 
     def extend(self, tokens, amount=None):
-        amount = self.amount if amount is None else amount
         for token in tokens:
-            if found := self.match(()):
-                self.foretold += amount
-                self.missed += amount * (found[0] != token)
-            self._came.append((self.tokens, {token: amount}))
+            if amount is None and (found := self.match(())):
+                self.foretold += 1
+                self.missed += found[0] != token
+            self._came.append((self.tokens, {token: self.amount if amount is None else amount}))
             self.tokens = (*self.tokens, token)
 
     def foresee(self, draft, predicted: dict[int, float]):
