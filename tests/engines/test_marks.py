@@ -11,9 +11,12 @@ from support.paths import ROOT
 pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
 
-from rescore import Drafting
+from transformers import DynamicCache
+
+from rescore import Drafting, TextMemory
 from rescore.decode.draft.grammar_tokenizer import spelling_of
 from rescore.decode.draft.structure import Grammar
+from rescore.decode.models.slot_cache import CACHE
 from rescore.lattice.marks import After
 from rescore.lattice.structure import Acceptor
 
@@ -96,3 +99,40 @@ def test_texts_are_those_under_a_processor_of_text(model, exact, required, of_id
     inside = "".join(TEXTS[token] for token in batch[2, width:].tolist() if token not in (END, PAD))
     assert re.fullmatch("[ab]{0,9}", inside if exact else inside.lstrip())
     assert begun
+
+
+class Streamed(list):
+    """A streamer that keeps what it is given: the prompt, then the tokens."""
+
+    def put(self, tokens):
+        self += tokens.flatten().tolist()
+
+    def end(self):
+        self.append(None)
+
+
+def test_with_streamer_prediction_and_memory(model):
+    """A text that is right in all, and then remembered; what is expected need not fit the structure."""
+    given, options = padded([TOKENIZER.encode("b c").ids]), {"max_new_tokens": 24, "do_sample": False}
+    structure, width = Grammar.regex("[ab]{2,9}", TOKENIZER).after(MARK), given["input_ids"].shape[1]
+    plain = model.generate(**given, **options, logits_processor=[Whole(width, False, False)])
+    memory, passes = TextMemory(vocab_size=V, end_of_text=END), []
+    for expected in (plain[0, width:].tolist(), [5, 6, 7], None):
+        streamer = Streamed()
+        drafting = Drafting(nodes=8, structure=structure, memory=memory, prediction=expected)
+        text = model.generate(**given, **options, streamer=streamer, custom_generate=drafting)
+        assert torch.equal(text, plain) and streamer == [*plain[0].tolist(), None]
+        passes.append(drafting.statistics[0].passes)
+    assert MARK in TOKENIZER.decode(plain[0, width:].tolist()) and passes[0] < 12 and memory.size
+
+
+def test_behind_a_cache(model):
+    """The structure begins in the second part of a text whose first part a cache holds."""
+    structure, options = Grammar.regex("[ab]{2,9}", TOKENIZER).after(MARK), {"do_sample": False}
+    cache, given = DynamicCache(), padded([TOKENIZER.encode("b c").ids])
+    first = model.generate(**given, **options, max_new_tokens=4, **{CACHE: cache}, custom_generate=Drafting())
+    whole = torch.cat((first, torch.tensor([TOKENIZER.encode(" a b").ids])), dim=1)
+    again = {"input_ids": whole, "attention_mask": torch.ones_like(whole), "max_new_tokens": 20, **options}
+    plain = model.generate(**again, logits_processor=[Whole(whole.shape[1], False, False)])
+    text = model.generate(**again, **{CACHE: cache}, custom_generate=Drafting(nodes=8, structure=structure))
+    assert torch.equal(text, plain) and MARK in TOKENIZER.decode(plain[0, whole.shape[1] :].tolist())
