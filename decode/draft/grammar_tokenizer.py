@@ -66,8 +66,8 @@ def spelling_of(tokenizer: Any) -> Spelling:
     fast = fast_tokenizer(tokenizer)
 
     def make() -> Spelling:
-        tokens = _Tokens(fast, 1 + max(fast.get_vocab().values(), default=0))
-        return Spelling(tokens.tokens[:-1], frozenset(tokens.special_token_ids))
+        tokens, added = _spelt_out(fast, 1 + max(fast.get_vocab().values(), default=0))
+        return Spelling(tokens, frozenset(token for token, of in added.items() if of.special))
 
     return _made(fast, "spelling", 0, make)
 
@@ -97,20 +97,26 @@ class _Tokens:
     is_tokenizer_wrapper, bos_token_id = True, None
 
     def __init__(self, fast: Any, vocab_size: int):
-        names = fast.get_vocab(with_added_tokens=False)
-        added = {at: token for at, token in fast.get_added_tokens_decoder().items() if at < vocab_size}
-        self.eos_token_id = max(vocab_size, 1 + max(names.values(), default=0))
-        self.tokens = [b""] * (self.eos_token_id + 1)
-        for token, spelt in zip(names.values(), _bytes_of(fast, list(names))):
-            self.tokens[token] = spelt
-        for token, of in added.items():
-            self.tokens[token] = of.content.encode()
+        tokens, added = _spelt_out(fast, vocab_size)
+        self.eos_token_id, self.tokens = len(tokens), [*tokens, b""]
         self.special_token_ids = [self.eos_token_id, *(token for token, of in added.items() if of.special)]
         plain = _within_text(fast, added)
         self._spelt = lru_cache(maxsize=TEXTS)(lambda text: plain.encode(text, add_special_tokens=False).ids)
 
     def __call__(self, text: str) -> list[int]:
         return self._spelt(text)
+
+
+def _spelt_out(fast: Any, vocab_size: int) -> tuple[list[bytes], dict[int, Any]]:
+    """The bytes of each id, at least V of them, none of those without text; and the added tokens below V."""
+    names = fast.get_vocab(with_added_tokens=False)
+    added = {at: token for at, token in fast.get_added_tokens_decoder().items() if at < vocab_size}
+    tokens = [b""] * max(vocab_size, 1 + max(names.values(), default=0))
+    for token, spelt in zip(names.values(), _bytes_of(fast, list(names))):
+        tokens[token] = spelt
+    for token, of in added.items():
+        tokens[token] = of.content.encode()
+    return tokens, added
 
 
 def _bytes_of(fast: Any, names: list[str]) -> list[bytes]:

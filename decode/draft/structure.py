@@ -47,12 +47,13 @@ class Grammar:
     tokenizer: a fast one of Hugging Face (`transformers` or `tokenizers`), a tokenizer.json, or a folder with one.
     ValueError, when a text starts, if the grammar is not understood, or takes more than 10 seconds or 1 GB to compile;
     later, where its states become too many. copies: whether values of its texts, which are JSON, are drafted from words
-    of the prompt.
+    of the prompt. names_tokens: whether the grammar may name end tokens, which then end a text; None: if it is Lark's.
     """
 
-    def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):
+    def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False, names_tokens: bool | None = None):
         self._grammar, self._tokenizer, self._copied = grammar, fast_tokenizer(tokenizer), copies
-        self._names_tokens = "<" in grammar and not grammar.startswith("{")  # Lark's syntax alone can
+        can = "<" in grammar and not grammar.startswith("{")  # Lark's syntax alone can
+        self._names_tokens = can if names_tokens is None else names_tokens
 
     @classmethod
     def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
@@ -93,8 +94,7 @@ class Grammar:
         end = json.dumps(last) if isinstance(last, str) else " ".join(f"<[{token}]>" for token in last)
         styled = {"x-guidance": FREE if whitespace else TIGHT, **json.loads(_json_text(schema))}
         lark = f"start: call /[ \\t\\r\\n]{{0,2}}/ {end}\ncall: %json {json.dumps(styled)}"
-        grammar = cls(_llguidance().LLMatcher.grammar_from_lark(lark), fast, copies=True)
-        grammar._names_tokens = False
+        grammar = cls(_llguidance().LLMatcher.grammar_from_lark(lark), fast, copies=True, names_tokens=False)
         until = last if isinstance(last, str) else ""
         return After(grammar, first, spelling_of(fast), required=required, until=until)
 
