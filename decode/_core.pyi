@@ -354,9 +354,13 @@ def best_tree(
     few: int = 256,
     nodes: int,
     threads: int = 1,
+    next: NDArray[np.int32] | None = None,  # [B, S, K]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The n = `nodes` most probable prefixes of every lattice under the q of `rescore.decode.draft.calibration`:
     tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
+
+    `next`: the lattices are of any shape: S states in topological order in place of slots, and where each candidate
+    leads, a later state or none, -1. None: they are sausages.
 
     Ordered by logq, ties by depth, then by ranks, or by tokens if `open`; a node's parent comes before it, -1 being the
     root token. Padding: token -1, parent -1, depth 0, logq -inf.

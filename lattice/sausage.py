@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Sausage:
 
     ids: NDArray[np.int32]
     cost: NDArray[np.float32]
+    next: ClassVar[None] = None  # as in `Lattice`: a candidate leads to the slot behind its own
 
     __repr__ = short_repr
     _repr_svg_ = picture
@@ -157,6 +158,29 @@ class Sausage:
         if isinstance(index, tuple):
             raise TypeError(f"a batch of sausages takes one index, got {len(index)}; read its ids and cost")
         return unchecked_sausage(self.ids[index], self.cost[index])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lattice:
+    """A batch of deterministic lattices of any shape: S states each, in topological order from the first one, with up
+    to K arcs. Behind a path that leaves its lattice nothing is known.
+
+    ids   int32 [B, S, K], the tokens of a state's arcs, different ones; padding -1 behind them
+    cost  float32, -ln p of each after its state; +inf on the padding
+    next  int32, the later state to which each arc leads; -1: to none
+    """
+
+    ids: NDArray[np.int32]
+    cost: NDArray[np.float32]
+    next: NDArray[np.int32]
+    is_batch: ClassVar[bool] = True
+
+    __repr__ = short_repr
+
+    @property
+    def slots(self) -> int:
+        """S."""
+        return self.ids.shape[1]
 
 
 def blank(lattices: int) -> Sausage:

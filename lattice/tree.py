@@ -227,14 +227,18 @@ class TokenTree:
         found = _core.child(self.tokens, self.parents, node, token)
         return None if found < 0 else found
 
+    def path_along(self, truth: NDArray) -> list[int]:
+        """The nodes of the longest prefix of the truth [T] (padding -1) that is a path of the tree."""
+        path = list[int]()
+        for token in numbers(truth, "truth").tolist():
+            if (child := self.child(path[-1] if path else ROOT, token)) is None:
+                break
+            path.append(child)
+        return path
+
     def accepted(self, truth: NDArray) -> int:
         """Length of the longest prefix of the truth [T] (padding -1) that is a path of the tree."""
-        node, length = ROOT, 0
-        for token in numbers(truth, "truth").tolist():
-            if (child := self.child(node, token)) is None:
-                break
-            node, length = child, length + 1
-        return length
+        return len(self.path_along(truth))
 
 
 def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:

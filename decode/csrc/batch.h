@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -31,20 +32,23 @@ struct Batch {
   const int32_t* ids;
   const float* cost;
   const int32_t* histories;
+  const int32_t* next;  // null: sausages
   size_t rows, slots, width, context;
 
   Batch(const ModelList& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
-        int fewest_slots = 1, const Acceptor* acceptor = nullptr)
+        int fewest_slots = 1, const Acceptor* acceptor = nullptr, std::optional<In<int32_t, 3>> targets = {})
       : ids(ids.data()),
         cost(cost.data()),
         histories(histories.data()),
+        next(targets ? targets->data() : nullptr),
         rows(ids.shape(0)),
         slots(ids.shape(1)),
         width(ids.shape(2)),
         context(histories.shape(1)) {
-    expect_range("slots T", slots, fewest_slots, kMaxSlots);
+    expect_range(next ? "states" : "slots T", slots, fewest_slots, next ? kMaxStates : kMaxSlots);
     expect_range("candidates K", width, 1, kMaxCandidates);
     expect_size("cost", cost.size(), ids.size());
+    if (targets) expect_size("next", targets->size(), ids.size());
     expect_size("histories, one per lattice", histories.shape(0), rows);
     expect_size("alpha, one row per model", alpha.shape(0), lms.count);
     if (lms.count) expect_size("alpha, one per slot", alpha.shape(1), slots);
@@ -57,7 +61,13 @@ struct Batch {
 
   Sausage sausage(int64_t b) const {
     const Sausage lattice{ids + b * slots * width, cost + b * slots * width, static_cast<int>(slots),
-                          static_cast<int>(width)};
+                          static_cast<int>(width), next ? next + b * slots * width : nullptr};
+    for (size_t i = 0; next && i < slots * width; ++i)
+      if (lattice.next[i] != -1 &&
+          (lattice.next[i] <= static_cast<int64_t>(i / width) || lattice.next[i] >= static_cast<int64_t>(slots)))
+        throw std::invalid_argument("lattice " + std::to_string(b) + ", state " + std::to_string(i / width) +
+                                    ", rank " + std::to_string(i % width) + ": expected -1 or a later state below " +
+                                    std::to_string(slots) + ", got " + std::to_string(lattice.next[i]));
     for (size_t i = 0; i < slots * width; ++i)
       for (int j = 0; j < models.size(); ++j)
         if (const uint32_t size = models.lm[j]->vocab_size;

@@ -37,6 +37,11 @@ void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausa
   blend_.begin(texts, text_count, expected);
   nodes_ = out.nodes;
   length_ = sausage.length();
+  if (slots_.size() < static_cast<size_t>(length_) + 1) {
+    slots_.resize(length_ + 1);
+    others_.resize(length_ + 1);
+    fixed_.resize(length_ + 1);
+  }
   for (int t = 0; t < length_; ++t) {
     const Slot& slot = slots_[t];
     slots_[t].read(sausage, t);
@@ -54,7 +59,7 @@ void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausa
   least_.clear();
   if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
   opened_.clear();
-  best_.begin(open ? depth : std::min(depth, length_), out);
+  best_.begin(open || sausage.next ? depth : std::min(depth, length_), out);
 }
 
 bool TreeSearch::advance() {
@@ -72,10 +77,11 @@ void TreeSearch::open(const Allowed& allowed) {
     opened_[number].texts[i] = number ? texts_[i].text->step(opened_[parent].texts[i], token) : texts_[i].state;
   if (expected_)
     opened_[number].expected = number ? expected_->step(opened_[parent].expected, token) : expected_->state();
+  opened_[number].slot = number ? slot_behind(opened_[parent].slot, token) : 0;
   allowed_ = allowed;
   cost_ = offer.cost;
   state_ = opened_[number].state;
-  slot_ = std::min(depth, length_);
+  slot_ = opened_[number].slot;
   proposals_.clear();
   if (allowed_.only != Allowed::kSeveral) {
     propose_only();
@@ -97,6 +103,14 @@ void TreeSearch::open(const Allowed& allowed) {
     }
   }
   keep_best();
+}
+
+int TreeSearch::slot_behind(int slot, uint32_t token) const {
+  if (slot == length_ || !sausage_->next) return std::min(slot + 1, length_);
+  const int place = slots_[slot].tokens.find(token);
+  if (place == TokenSet::kMissing) return length_;
+  const int32_t next = sausage_->next[static_cast<int64_t>(slot) * sausage_->width + slots_[slot].rank[place]];
+  return next < 0 ? length_ : next;
 }
 
 void TreeSearch::propose_candidates(double of_allowed) {

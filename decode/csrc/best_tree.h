@@ -9,8 +9,9 @@
 // mass that they leave spread evenly. p sums to 1, so p of the candidates gives the mass of all other tokens, and q is
 // normalised over the whole vocabulary without visiting it. Without the rho arc (`open` false), the same q is searched
 // among the candidates alone; a floor of kNothing leaves other tokens nothing, so that q is the candidates' softmax.
-// Past the lattice's last slot that has candidates, every slot is open and q is p. Ties are broken by the candidates'
-// ranks in closed lattices, by tokens in open ones, where most have no rank.
+// Past the lattice's last slot that has candidates, every slot is open and q is p. In a lattice that is no sausage, a
+// prefix that follows its arcs is in the slot to which the last one leads, any other past the last. Ties are broken by
+// the candidates' ranks in closed lattices, by tokens in open ones, where most have no rank.
 //
 // A structure bounds q: after each prefix it allows the tokens A, and q(w) is divided by q(A) for w in A, 0 elsewhere.
 // q(A) is summed where A has few tokens; q of a single one is 1. Where A has more, q(A) is 1 without what the slot's
@@ -62,6 +63,7 @@ class TreeSearch {
  private:
   struct Opened {
     uint32_t state;
+    int slot;  // length_ for all slots without candidates
     std::array<ContextCounts::State, TextBlend::kMaxTexts> texts;
     EditModel::State expected;
   };
@@ -75,6 +77,7 @@ class TreeSearch {
     uint32_t token;
     uint64_t arc;
   };
+  int slot_behind(int slot, uint32_t token) const;
   void weigh_candidates();
   void propose_candidates(double of_allowed);
   void propose_only();
@@ -117,7 +120,7 @@ class TreeSearch {
   std::array<double, kMaxCandidates> logq_;
   Fixed cost_;
   uint32_t state_;
-  int slot_;      // length_ for all slots without candidates
+  int slot_;
   double scale_;  // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   TextBlend blend_;
   std::vector<double> most_;  // upper bound of each long list's contribution to a token not yet proposed
@@ -130,10 +133,10 @@ class TreeSearch {
 
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  std::vector<Child> children_;            // in the order in which they were offered
-  std::array<Slot, kMaxSlots + 1> slots_;  // the one after the last has no candidates
-  std::array<double, kMaxSlots> others_;   // ln of the weight of p of all other tokens; -inf if they have none
-  std::array<CostRow, kMaxSlots> fixed_;   // cost of each candidate, by its place, without p
+  std::vector<Child> children_;  // in the order in which they were offered
+  std::vector<Slot> slots_;      // the one after the last has no candidates
+  std::vector<double> others_;   // ln of the weight of p of all other tokens; -inf if they have none
+  std::vector<CostRow> fixed_;   // cost of each candidate, by its place, without p
   MatchCache cache_;
   std::vector<Fixed> least_;  // heap of the n least costs of all children so far, or the bound; greatest first
 };

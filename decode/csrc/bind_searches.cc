@@ -171,21 +171,20 @@ class Structures {
 };
 
 // models: one, or one per lattice, of one vocabulary size. weights [3, slots]: head, prior, floor; alpha [1, slots];
-// lattices may have 0 slots. texts: none, or one per lattice.
+// lattices may have 0 slots. next: None, or where candidates lead, as in `Sausage`. texts: none, or one per lattice.
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
 // allowed: None, or `lattice.structure.Bounds`.
-nb::tuple best_tree(const std::vector<const Model*>& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                    In<double, 2> alpha, In<double, 2> weights, bool open,
+nb::tuple best_tree(const std::vector<const Model*>& models, In<int32_t, 2> histories, In<int32_t, 3> ids,
+                    In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
-                    int few, int nodes, int threads) {
+                    int few, int nodes, int threads, std::optional<In<int32_t, 3>> next) {
   expect_range("models", models.size(), 1, INT32_MAX);
   for (const Model* model : models)
     if (!model) throw nb::type_error("models: expected automata, got None");
   const uint32_t vocab_size = models[0]->lm().vocab_size;
-  for (const Model* model : models)
-    expect_size("models, of one vocabulary size", model->lm().vocab_size, vocab_size);
-  const Batch batch(ModelList(*models[0]), histories, ids, cost, alpha, 0);
+  for (const Model* model : models) expect_size("models, of one vocabulary size", model->lm().vocab_size, vocab_size);
+  const Batch batch(ModelList(*models[0]), histories, ids, cost, alpha, 0, nullptr, next);
   if (models.size() > 1) expect_size("models", models.size(), batch.rows);
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, one per slot", weights.shape(1), batch.slots);
@@ -262,7 +261,7 @@ void bind_searches(nb::module_& m) {
   m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
         "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,
-        "threads"_a = 1);
+        "threads"_a = 1, "next"_a.noconvert() = nb::none());
 }
 
 }  // namespace rescore

@@ -32,7 +32,7 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
       }
       break;
     }
-    const uint64_t key = static_cast<uint64_t>(state) * kMaxSlots + t;
+    const uint64_t key = static_cast<uint64_t>(state) * kMaxStates + t;
     if (const size_t at = place(key); key_[at] == key) {
       const Row& row = row_[at];
       tokens = row.tokens;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rescore.decode.draft.calibration import ALIKE, Calibration
-from rescore.decode.draft.lattices import Lattices
+from rescore.decode.draft.lattices import Growing, Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
@@ -20,7 +20,7 @@ def blended_drafter(
     target: Target,
     lm: NGram | None = None,
     *,
-    lattice: Lattices | None = None,
+    lattice: Lattices | Growing | None = None,
     nodes: int | None = None,
     depth: int | None = None,
     calibration: Calibration | None = None,
@@ -33,7 +33,7 @@ def blended_drafter(
 
     target       the target; its passes are timed to choose the size of each tree
     lm           None drafts from the text alone
-    lattice      of the model's heads, if it has any
+    lattice      of the model's heads, if it has any; or of a small model (`ModelLattice`)
     nodes        of every tree; None: chosen at each step, 0 where drafts do not pay (`AutoWidth`)
     calibration  weights of the sources; None: the defaults
     memory       earlier texts; every text that ends is added

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lattice.checked import Checked
-from rescore.lattice.sausage import Sausage, blank
+from rescore.lattice.sausage import Lattice, Sausage, blank
 from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
@@ -141,7 +141,7 @@ HEADLESS = DEFAULT.without_heads()
 def propose_trees(
     model: NGram,
     histories: NDArray[np.int32],
-    sausages: Sausage | None = None,
+    sausages: Sausage | Lattice | None = None,
     weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     *,
     n: int,
@@ -157,7 +157,8 @@ def propose_trees(
     the memories where given. With the model alone, this is the control for heads.
 
     histories   int32 [B, m], padding -1 in front; the last tokens, as many as model and memories read, are enough
-    sausages    lattices [B, T, K] of heads, weighed by alpha [1, T] and `weights` [3, T] (`Calibration.weights`)
+    sausages    lattices [B, T, K] of heads, or of any shape, weighed by alpha [1, T] and `weights` [3, T]
+                (`Calibration.weights`)
     depth       most tokens of a continuation; None: n
     open        as in `Calibration`
     texts       of each row, or none: what they have of counts, expected texts, memories and n-gram models is read
@@ -187,5 +188,6 @@ def propose_trees(
             allowed=Bounds(structures, model.vocab_size) if any(structures) else None,
             nodes=n,
             threads=threads,
+            next=sausages.next,
         )
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from rescore.decode.draft.rescorer import Rescorer
     from rescore.decode.models.draft_step import DraftStep
-    from rescore.lattice.sausage import Sausage
+    from rescore.lattice.sausage import Lattice, Sausage
+    from rescore.lattice.tree import Trees
 
 
 class LatticeSession(Protocol):
@@ -18,6 +20,22 @@ class LatticeSession(Protocol):
         """The lattices [B, T, K] after the step's root tokens."""
 
 
+@runtime_checkable
+class GrowingSession(Protocol):
+    """Lattices of what predicts behind a draft, which grow by what was drafted.
+
+    levels: how many nodes of the best tree are read, one time after another
+    """
+
+    levels: Sequence[int]
+
+    def begun(self, step: DraftStep) -> Lattice:
+        """The lattices after the step's root tokens."""
+
+    def grown(self, trees: Trees) -> Lattice:
+        """The lattices after the last step's root tokens and after each node of these trees."""
+
+
 class Lattices(Protocol):
     """Where a drafter's lattices come from: the heads of a model, or the rows of a dump. slots: T."""
 
@@ -25,6 +43,12 @@ class Lattices(Protocol):
     def slots(self) -> int: ...
 
     def open(self, requests: int) -> LatticeSession: ...
+
+
+class Growing(Protocol):
+    """Where lattices that grow come from, such as a small model."""
+
+    def open(self, requests: int) -> GrowingSession: ...
 
 
 Rescored = TypeVar("Rescored", bound="Rescoring")

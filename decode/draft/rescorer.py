@@ -22,7 +22,7 @@ from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.request_text import RequestText, last_tokens
 from rescore.lattice.checked import numbers, real, whole
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Lattice, Sausage
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, text_ids, token_ids
 from rescore.lm.model.ngram import NGram
@@ -168,7 +168,7 @@ class Rescorer:
 
     def trees(
         self,
-        sausage: Sausage,
+        sausage: Sausage | Lattice,
         history: ArrayLike | Sequence[RequestText],
         n: int = 64,
         *,
@@ -183,8 +183,9 @@ class Rescorer:
         depth     most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
         """
-        sausage, model = _arrays("trees", sausage), self.tree_model()
-        batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+        batch, model = sausage, self.tree_model()
+        if not isinstance(batch, Lattice) and not _arrays("trees", batch).is_batch:
+            batch = Sausage(ids=batch.ids[None], cost=batch.cost[None])
         depth = depth if depth is None else whole(depth, "depth")
         rows, texts = self._read(history, len(batch.ids))
         if model is None:  # of as many ids as there are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
-from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
+from rescore.decode.draft.lattices import Growing, GrowingSession, Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.shared_counts import SharedCounts
@@ -44,7 +45,7 @@ class TreeDrafter(Rescoring):
 
     def __init__(
         self,
-        lattice: Lattices | None,
+        lattice: Lattices | Growing | None,
         rescorer: Rescorer | None = None,
         *,
         nodes: int | AutoWidth = 64,
@@ -82,7 +83,7 @@ class TreeSession:
     it uses it, and what it is expected to be.
     """
 
-    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, nodes: int):
+    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | GrowingSession | None, nodes: int):
         self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
         self.rescorer = drafter.rescorer
         self._counts = SharedCounts(self.rescorer.calibration.counts) if self.rescorer.reads_text else None
@@ -109,8 +110,13 @@ class TreeSession:
         return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
 
     def searched(self, step: DraftStep, n: int) -> Trees:
-        lattices = self.lattices.sausages(step) if self.lattices else blank(len(step.texts))
-        return self.rescorer.trees(lattices, step.texts, n, depth=self.drafter.depth)
+        search, growing = partial(self.rescorer.trees, history=step.texts, depth=self.drafter.depth), self.lattices
+        if not isinstance(growing, GrowingSession):
+            return search(growing.sausages(step) if growing else blank(len(step.texts)), n=n)
+        lattices = growing.begun(step)
+        for nodes in growing.levels:
+            lattices = growing.grown(search(lattices, n=nodes))
+        return search(lattices, n=n)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         if self.rescorer.memory:
@@ -120,7 +126,7 @@ class TreeSession:
 class AutoSession(TreeSession):
     """Drafts trees of the best size for each step."""
 
-    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, width: WidthSession):
+    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | GrowingSession | None, width: WidthSession):
         super().__init__(drafter, lattices, width.wanted)
         self.width = width
         self._proposed = True  # whether the last search found anything to draft

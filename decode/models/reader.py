@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore import _core
 from rescore.decode.models.draft_step import places_of
 from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Target
-from rescore.lattice.tree import text_ids
+from rescore.lattice.tree import TokenTree, text_ids
 
 NOTHING = 0  # read where no known token is left; its drafts are verified like all others
 
@@ -23,7 +24,7 @@ class Reader:
     numbers: of the requests; None: 0, 1, ..
 
     Tokens stay in the cache. `sync` reads on from the longest prefix that a history shares with it, so accepted draft
-    tokens are not read again and rejected ones cost nothing.
+    tokens are not read again and rejected ones cost nothing; of trees that were read, the path that the history went.
 
     If a history leaves no room for `ahead` more tokens in the model's context, its beginning is left out, in steps of
     half the context. The step depends on the history's length alone, so the same history always gives the same
@@ -55,7 +56,7 @@ class Reader:
         self._cache, first = model.open(texts, 1, _slots(model, longest + ahead + 1))
         self._first = [np.asarray(ids, np.int64) for ids in first]
         self._held: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(prompts)
-        self._drafted = self._none()
+        self._drafted, self._trees = self._none(), list[TokenTree]()
         if any(len(ids) for ids in self._first):
             self._read([ids[self._origin(len(ids)) :] for ids in self._first], [0] * len(prompts))
         self._numbers = list(range(len(prompts)) if numbers is None else numbers)
@@ -74,9 +75,11 @@ class Reader:
 
         histories: at least a token each, beginning with the model's first ones; requests that have none are dropped.
         """
+        self._keep(histories)
         if (places := places_of(histories, self._numbers)) is not None:
             self._select(places)
         texts = self._checked(histories)
+        self._lengths = [text.size for text in histories]
         texts = [text[self._origin(len(text)) :] for text in texts]
         self._settle()
         return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))
@@ -117,6 +120,34 @@ class Reader:
         start = torch.tensor(starts, device=tokens.device) + done
         hidden = self.model.read(Block.chain(tokens[:, None], start, max(starts) + done + 1), self._cache)
         return self._fitted(self.model.logits(hidden[:, 0]))
+
+    @torch.inference_mode()
+    def read_trees(self, trees: Sequence[TokenTree]) -> Tensor:
+        """Logits [R, 1 + n, V] after each history of the last `sync` and after the nodes of a tree behind it, padded to
+        the largest; `ahead` is at least its depth. A tree takes the place of the last one.
+        """
+        starts, roots = [len(held) - 1 for held in self._held], [int(held[-1]) for held in self._held]
+        width = 1 + max(tree.size for tree in trees)
+        ids, depths, seen = (torch.from_numpy(one) for one in _core.lay_trees([t.columns for t in trees], roots, width))
+        ids = ids.where(ids < self.model.vocab_size, NOTHING)
+        block = Block(ids=ids, start=torch.tensor(starts), depths=depths, ancestors=seen, end=max(starts) + width)
+        self._trees = list(trees)
+        return self._fitted(self.model.logits(self.model.read(block.to(self.model.device), self._cache)))
+
+    def _keep(self, histories: Sequence[RequestText]) -> None:
+        """Keeps the nodes of trees that histories went through."""
+        if not self._trees:
+            return
+        texts = {text.number: text.tokens for text in histories}
+        starts, paths = [len(held) - 1 for held in self._held], list[list[int]]()
+        for row, (tree, number, length) in enumerate(zip(self._trees, self._numbers, self._lengths)):
+            further = texts[number][length:] if number in texts else np.zeros(0, np.int32)
+            known = np.flatnonzero(further >= self.model.vocab_size)
+            path = tree.path_along(further[: known[0]] if len(known) else further)
+            paths.append([0, *(1 + node for node in path)])
+            self._held[row] = np.append(self._held[row], tree.tokens[path].astype(np.int64))
+        self._cache.keep(starts, paths)
+        self._trees = []
 
     def _select(self, requests: Sequence[int]) -> None:
         """Keeps only the requests of these rows, in this order; one may occur more than once."""
@@ -169,7 +200,7 @@ class Reader:
         return (
             torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
             if missing > 0
-            else logits[:, : self.vocab_size]
+            else logits[..., : self.vocab_size]
         )
 
     def _checked(self, histories: Sequence[RequestText]) -> list[NDArray[np.int64]]:

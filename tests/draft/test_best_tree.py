@@ -48,20 +48,48 @@ def problems(draw):
     return draw(models(VOCAB)), sausage, weights, history, shares, opened, draw(st.integers(1, 3))
 
 
+class Graph(list):
+    """The candidates of each state; next: for each candidate the later state it leads to, or -1."""
+
+    next: list
+
+
+@st.composite
+def branching(draw):
+    """Problems whose lattices are no sausages."""
+    problem = draw(problems())
+    lattice = Graph(problem[1])
+    behind = [st.sampled_from([-1, *range(at + 1, len(lattice))]) for at in range(len(lattice))]
+    lattice.next = [[draw(of) for _ in state] for of, state in zip(behind, lattice)]
+    return problem[0], lattice, *problem[2:]
+
+
+def place(lattice, prefix):
+    """The slot in which a prefix is; None past the lattice."""
+    if not isinstance(lattice, Graph):
+        return len(prefix) if len(prefix) < len(lattice) else None
+    state = 0 if lattice else -1
+    for w in prefix:
+        tokens = [token for token, _ in lattice[state]] if state >= 0 else []
+        state = lattice.next[state][tokens.index(w)] if w in tokens else -1
+    return state if state >= 0 else None
+
+
 def steps(problem, prefix, **told):
     """-ln q of every token that may follow the prefix, at least 0."""
     sausage, opened = problem[1], problem[5]
     every = all_steps(problem, prefix, **told)
-    proposed = every if opened else dict(sausage[len(prefix)])
+    at = place(sausage, prefix)
+    proposed = every if opened else dict(sausage[at]) if at is not None else ()
     return {w: max(every[w], 0.0) for w in proposed}
 
 
 def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
     """-ln q of every token."""
     lm, sausage, weights, history, shares, *_ = problem
-    t = len(prefix)
+    t = place(sausage, prefix)
     slot, (head, alpha, prior, floor) = {}, (0.0, 0.0, 0.0, 0.0)
-    if t < len(sausage):
+    if t is not None:
         slot, (head, alpha, prior, floor) = dict(sausage[t]), (one[t] for one in weights)
     context = lm.context((*history, *prefix))
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
@@ -91,7 +119,7 @@ def enumerated(problem, steps=steps, **told):
     """{prefix: logq} of all prefixes."""
     sausage, *_, opened, depth = problem[1:]
     out, frontier = {}, {(): 0.0}
-    for _ in range(depth if opened else min(depth, len(sausage))):
+    for _ in range(depth if opened or isinstance(sausage, Graph) else min(depth, len(sausage))):
         frontier = {
             (*prefix, w): cost + step
             for prefix, cost in frontier.items()
@@ -136,6 +164,10 @@ def search(problem, nodes, copies=1, foreseen=(), **more):
     for draft, predicted in foreseen:
         of, p = np.array(list(predicted), np.int32), np.array(list(predicted.values()), np.float32)
         text.foresee(np.array(draft, np.int32), of, p)
+    if isinstance(sausage, Graph):
+        more["next"] = np.full(ids.shape, -1, np.int32)
+        for state, behind in enumerate(sausage.next):
+            more["next"][:, state, : len(behind)] = behind
     return call(
         models=more.pop("models", [lm.automaton()]),
         histories=padded_histories([history] * copies),
@@ -179,7 +211,7 @@ def assert_best(columns, wanted, nodes):
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems(), st.integers(1, 40))
+@given(problems() | branching(), st.integers(1, 40))
 @example(GAINING, 3)
 @example(NEARLY_ALL, 5)
 def test_equals_enumeration(problem, nodes):
@@ -229,7 +261,8 @@ def listed(problem, prefix) -> set[int]:
     for order in range(len(shares or ())):
         if order <= len(before):
             found |= text.followers(before[len(before) - order :]).keys()
-    return found | {w for w, _ in (sausage[len(prefix)] if len(prefix) < len(sausage) else ())}
+    at = place(sausage, prefix)
+    return found | {w for w, _ in (sausage[at] if at is not None else ())}
 
 
 def bounded_steps(acceptor, few):
@@ -244,7 +277,8 @@ def bounded_steps(acceptor, few):
             mass = sum(math.exp(-every[w]) for w in allowed)
         else:
             mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)
-        proposed = allowed if opened else allowed & dict(sausage[len(prefix)]).keys()
+        at = place(sausage, prefix)
+        proposed = allowed if opened else allowed & dict(sausage[at] if at is not None else ()).keys()
         return {w: 0.0 if len(allowed) == 1 else max(every[w] + math.log(mass), 0.0) for w in proposed}
 
     return steps
@@ -261,7 +295,7 @@ def test_a_model_for_each_lattice(problem, own, nodes):
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
+@given(problems() | branching(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
 def test_under_a_structure(problem, nodes, seed, few):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
     acceptor = Acceptor(seed, copies=2)
