@@ -22,12 +22,11 @@ class LatticeSession(Protocol):
 
 @runtime_checkable
 class GrowingSession(Protocol):
-    """Lattices of what predicts behind a draft, which grow by what was drafted.
+    """Lattices of what predicts behind a draft, which grow by what was drafted."""
 
-    levels: how many nodes of the best tree are read, one time after another
-    """
-
-    levels: Sequence[int]
+    @property
+    def levels(self) -> Sequence[int]:
+        """How many nodes of the best tree are read, one time after another."""
 
     def begun(self, step: DraftStep) -> Lattice:
         """The lattices after the step's root tokens."""

@@ -280,6 +280,20 @@ def test_rows_have_ngram_models_of_their_own(tmp_path):
     refuses(ValueError, lambda: Drafting(NO_DRAFTS, lm=[ngram()]), "lm", "Prophet")
 
 
+def test_a_draft_model_is_one_more_source():
+    """The model itself is right as far as it reads; one of fewer ids changes no text, alone, beside an n-gram model, or
+    sampled."""
+    inputs, model = ragged(5, 6), tiny_transformers.shared("llama")
+    expected, passes = model.generate(**inputs, **PLAIN, max_new_tokens=30).tolist(), []
+    for small, source in ((model, None), (model, ngram()), (tiny_transformers.shared("llama-tied"), ngram())):
+        drafting = Drafting(source, draft_model=small, nodes=12)
+        assert model.generate(**inputs, **PLAIN, max_new_tokens=30, custom_generate=drafting).tolist() == expected
+        passes.append(sum(row.passes for row in drafting.statistics))
+    assert max(passes[:2]) < 60
+    refuses(ValueError, lambda: Drafting(medusa(), draft_model=model), "draft_model", "heads")
+    refuses(ValueError, lambda: Drafting(NO_DRAFTS, draft_model=model), "draft_model", "Prophet")
+
+
 @functools.cache
 def medusa() -> MedusaHeads:
     heads = MedusaHeads(heads=3, width=tiny_transformers.shared("llama").config.hidden_size, vocab_size=V)

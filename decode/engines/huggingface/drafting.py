@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock, RLock
@@ -19,6 +20,7 @@ from torch import Tensor
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import Drafter, fitted_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.model_lattice import MODEL, ModelLattice
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
@@ -71,6 +73,7 @@ class Drafting:
               drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model), replaces all other sources
     lm        an n-gram model or its file to use with heads; or, with any source but a drafter, one or None (the
               source's) for each row, or for the name of each adapter, of which the active one counts
+    draft_model  a small causal model with the same tokenizer, another source beside the text and an n-gram model
     rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
               `Settings.calibrated`
     nodes     nodes of the drafted tree; None chooses them step by step from measured pass times (`AutoWidth`)
@@ -97,6 +100,7 @@ class Drafting:
         source: NGram | str | PathLike[str] | Heads | Drafter | None = None,
         *,
         lm: Model | Sequence[Model | None] | Mapping[str, Model] | None = None,
+        draft_model: Any = None,
         rescorer: Rescorer | None = None,
         nodes: int | None = None,
         top_k: int = 16,
@@ -126,12 +130,16 @@ class Drafting:
             )
         if lm is not None and is_drafter:
             raise ValueError(f"lm: expected no drafter as source, got {type(source).__name__}; leave one of them out")
+        if draft_model is not None and (self._of_heads or is_drafter):
+            what = "heads" if self._of_heads else type(source).__name__
+            raise ValueError(f"draft_model: expected no heads or drafter as source, got {what}; leave one of them out")
         if rescorer is not None and lm is not None:
             raise ValueError("lm: expected none, since the rescorer has its own; leave one of them out")
         if memory is not None and (is_drafter or rescorer is not None):
             what = "a rescorer" if rescorer is not None else type(source).__name__
             raise ValueError(f"memory: expected neither a drafter nor a rescorer, got {what}; leave it out")
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
+        self.draft_model = draft_model
         self.nodes = None if nodes is None else whole(nodes, "nodes", 1, MOST_NODES)
         self.top_k, self.rule, self.structure = top_k, rule, structure
         self.prediction, self.tokenizer = prediction, tokenizer
@@ -303,7 +311,11 @@ class Drafting:
     def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
         memory = None if isinstance(self.memory, Sequence) else self.memory
         if source is None or isinstance(source, NGram):
-            return blended_drafter(target, source, memory=memory, nodes=self.nodes)
+            made = partial(blended_drafter, target, source, memory=memory, nodes=self.nodes)
+            if self.draft_model is None:
+                return made()
+            small = ModelLattice(model=causal_target(self.draft_model), vocab_size=target.vocab_size)
+            return made(lattice=small, calibration=MODEL)
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
