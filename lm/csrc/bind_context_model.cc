@@ -107,9 +107,9 @@ void bind_context_model(nb::module_& m) {
             const Shares of_followed = shares_of("shares", shares), of_predicted = shares_of("predicted", predicted);
             ContextCounts::Share of_copied{};
             if (copied) of_copied = {(*copied)[0], (*copied)[1], (*copied)[2]};
-            new (self) ContextModel(
-                std::make_shared<ContextCounts>(static_cast<uint32_t>(shares.shape(0)), of_followed.data(),
-                                                of_predicted.data(), copied ? &of_copied : nullptr));
+            new (self)
+                ContextModel(std::make_shared<ContextCounts>(static_cast<uint32_t>(shares.shape(0)), of_followed.data(),
+                                                             of_predicted.data(), copied ? &of_copied : nullptr));
           },
           nb::kw_only(), nb::arg("shares").noconvert(), nb::arg("predicted").noconvert(), "copied"_a = nb::none())
       .def_prop_ro("order", [](const ContextModel& model) { return model.counts().order(); })
