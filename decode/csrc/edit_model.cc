@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kSurest = 30;            // of the logit of a share
 constexpr double kFaint = 1e-6;           // places of less weight are dropped
+constexpr double kBefore = 0.2;           // weight of a text that begins with something else
 constexpr double kSure = 0.5;             // weight of a place whose next token is copied or replaced
 constexpr double kTrust = 4, kDoubt = 8;  // copies as which a new token counts, and each replacement against it
 constexpr size_t kMany = 64;              // places behind a pair of tokens, from which the pair says nothing
@@ -28,8 +29,9 @@ EditModel::EditModel(const int32_t* tokens, size_t length, const Arcs& arcs, con
     pairs_.push_back({pair_of(tokens_[at - 2], tokens_[at - 1]), static_cast<uint32_t>(at)});
   std::sort(pairs_.begin(), pairs_.end());
   for (const uint32_t token : tokens_) greatest_ = std::max(greatest_, token);
-  state_.places[0] = {0, 1.0};
+  state_.places[0] = {0, 1 - kBefore};
   state_.count = 1;
+  state_.away = kBefore;
 }
 
 EditModel::State EditModel::step(const State& state, uint32_t token) const {

@@ -9,6 +9,7 @@ REMOVED = 4
 FAINT = 1e-6
 MANY = 64
 TRUST, DOUBT = 4, 8
+BEFORE = 0.2  # weight of a text that begins with something else
 
 
 class Edits:
@@ -19,7 +20,7 @@ class Edits:
         self.replaced, self.inserted, self.left, self.removed, self.jumped, self.other = arcs
         self.copy = (1 - self.replaced - self.inserted - self.left) / sum(self.removed**d for d in range(REMOVED + 1))
         self.share = share
-        self.places, self.last = {0: 1.0}, None
+        self.places, self.last = {0: 1 - BEFORE}, None
         self.copies, self.replacements = Counter(), Counter()
         for token in text:
             self.extend(token)
