@@ -173,7 +173,6 @@ class Lattice:
     ids: NDArray[np.int32]
     cost: NDArray[np.float32]
     next: NDArray[np.int32]
-    is_batch: ClassVar[bool] = True
 
     __repr__ = short_repr
 

@@ -169,8 +169,7 @@ def propose_trees(
     sausages = sausages or blank(len(histories))
     alpha, of_slots = weights or (np.empty((1, 0)), np.empty((3, 0)))
     memories = [text.memory or memory for text in texts] or [memory] * len(histories)
-    own = any(text.lm for text in texts)
-    models = [text.lm.widened(model.vocab_size) if text.lm else model for text in texts] if own else [model]
+    models = [text.lm.widened(model.vocab_size) if text.lm else model for text in texts] or [model]
     return Trees.of_core(
         _core.best_tree(
             [one.core for one in models],

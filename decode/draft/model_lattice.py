@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rescore.decode.draft.calibration import SHARES, Calibration
+from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
@@ -54,8 +55,6 @@ class ModelLattice:
 class ModelLatticeSession:
     """The small model's cache of the requests of one call."""
 
-    may_rest = True
-
     def __init__(self, lattice: ModelLattice):
         self.lattice, self.levels = lattice, lattice.levels
         self._reader: Reader | None = None
@@ -63,18 +62,18 @@ class ModelLatticeSession:
     def begun(self, step: DraftStep) -> Lattice:
         """The tokens that the model predicts after the texts."""
         if self._reader is None:
-            prompts, numbers = step.histories, [text.number for text in step.texts]
-            ahead = max(self.levels, default=0)
-            make = Reader if self.lattice.model.trees else _no_trees
-            self._reader = make(
-                self.lattice.model, prompts, numbers=numbers, ahead=ahead, vocab_size=self.lattice.vocab_size
-            )
-        return self._of(self._reader.sync(step.texts)[:, None], [TokenTree.from_parents([], [])] * len(step.texts))
+            model, ahead = self.lattice.model, max(self.levels, default=0)
+            if not model.trees:
+                name = type(model).__name__
+                raise ValueError(f"{name}: expected a small model that reads trees, got one that reads only chains")
+            numbers, vocab_size = [text.number for text in step.texts], self.lattice.vocab_size
+            self._reader = Reader(model, step.histories, numbers=numbers, ahead=ahead, vocab_size=vocab_size)
+        return self._of(self._reader.sync(step.texts)[:, None], [EMPTY] * len(step.texts))
 
     def grown(self, trees: Trees) -> Lattice:
         """The tokens that it predicts after the texts and after each node."""
         assert self._reader is not None, "it has read the texts"
-        rows = [trees[b] for b in range(len(trees.count))]
+        rows = [trees[b] for b in range(len(trees))]
         return self._of(self._reader.read_trees(rows), rows)
 
     @torch.inference_mode()
@@ -82,8 +81,7 @@ class ModelLatticeSession:
         """Of logits [B, 1 + n, V]. A node whose token is not among the k best after its parent has an arc more."""
         k = self.lattice.top_k
         ids, logp, _ = top_of_logits(logits, k)
-        width = k + max(int(tree.size) for tree in trees)
-        shape = (*ids.shape[:2], min(width, MAX_WIDTH))
+        shape = (*ids.shape[:2], k + max(tree.size for tree in trees))
         tokens, cost = np.full(shape, PADDING, np.int32), np.full(shape, np.inf, np.float32)
         tokens[..., :k], cost[..., :k] = ids, -logp
         after = np.full(shape, -1, np.int32)
@@ -102,7 +100,3 @@ class ModelLatticeSession:
                     tokens[row, state, at], cost[row, state, at] = token, surprise
                 after[row, state, at] = node
         return Lattice(ids=tokens, cost=cost, next=after)
-
-
-def _no_trees(model: Target, *given: object, **more: object) -> Reader:
-    raise ValueError(f"{type(model).__name__}: expected a small model that reads trees, got one that reads only chains")

@@ -88,7 +88,6 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
 
 
 def run(args: BenchDecodeArgs) -> Result:
-
     from rescore.decode.bench.decoding import bench, machine_of
     from rescore.decode.bench.results import BenchReport
     from rescore.decode.cli import bench_tables, screen
