@@ -48,8 +48,8 @@ class CommandSources:
         """The drafter to use without --drafter."""
         if self.args.neural:
             return "neural"
-        if self.args.draft_model:
-            return "draft-model"
+        if self.args.draft_model and self.facts.heads:
+            return "blend-without-heads"
         if self.facts.heads and len(self.args.lm) > 1:  # of which a tree weighs one
             return "parallel-rescored" if self.facts.trees else "rescored"
         if self.facts.heads and (self.facts.trees or self.facts.recurrent):
@@ -85,6 +85,7 @@ class CommandSources:
         given = {name for name in NEEDS if getattr(self.args, name)} - {"lm", "heads"}
         given |= {"lm"} if models else set()
         given |= {"heads"} if self.facts.heads else set()
+        given |= {"draft_model"} if self.facts.small else set()
         return spec.lacks(given, models, tuned=tuned is not None)
 
     def check_used(self, kind: str) -> None:
@@ -97,6 +98,10 @@ class CommandSources:
             raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha needs --lm")
+        if self.args.draft_model and self.facts.small:
+            raise Misuse("--draft-model: --heads early:L already names a small model; leave one of them out")
+        if self.args.draft_model and self.facts.heads and kind == "blend":
+            raise Misuse("--draft-model: this model has heads; use --drafter blend-without-heads")
 
     def _layout(self, spec: Spec, sizes: Sizes, layout: str | None) -> TreeLayout | BatchLayout:
         trees, paths = self.facts.trees, sizes.paths if "paths" in spec.options else None
@@ -196,7 +201,7 @@ class CommandSources:
 
     @cached_property
     def draft_model(self) -> Target | None:
-        return self._small(self.args.draft_model)
+        return self.opened.small or self._small(self.args.draft_model)
 
     def _small(self, path: Path | None) -> Target | None:
         """A small model. If it comes with a tokenizer, that must be the model's, up to added tokens."""

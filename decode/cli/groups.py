@@ -136,7 +136,9 @@ class DraftArgs(WeightArgs):
 
     settings: Path | None = option("FILE", "written by `rescore tune`: n-gram models, weights and top-k", Path)
     memory: Path | None = MEMORY
-    draft_model: Path | None = option("DIR|FILE", "a small model with the same tokenizer that generates drafts", Path)
+    draft_model: Path | None = option(
+        "DIR|FILE", "a small model with the same tokenizer, one more source of drafts", Path
+    )
     neural: Path | None = option(
         "DIR|FILE", "a small model with the same tokenizer that rescores the lattice", Path, rare=True
     )

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from msgspec import structs
+
 from rescore.decode.draft.sources import AUTO, Sizes, Sources
 
 if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter
     from rescore.decode.draft.heads_lattice import HeadsLattice
+    from rescore.decode.draft.lattices import Growing
     from rescore.decode.draft.rescorer import Rescorer
 
 
@@ -63,16 +66,22 @@ def tree(sources: Sources, sizes: Sizes) -> Drafter:
 
 
 def blend(sources: Sources, sizes: Sizes) -> Drafter:
-    """Of all sources."""
+    """Of all sources; of heads and a small model the heads."""
     from rescore.decode.draft.blended_drafter import blend_rescorer
 
-    calibration, settings = None, sources.settings
+    calibration, settings, small = None, sources.settings, None if sources.lattices else sources.draft_model
     if settings:
         kind = "open" if sources.lattices else "alone" if settings.slots else "blend"
         calibration = settings.calibration(kind, sources.task)
     lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
+    lattice = None
+    if small:
+        from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, ModelLattice
+
+        calibration = structs.replace(MODEL, text=calibration.text) if calibration else MODEL
+        lattice = ModelLattice(model=small, vocab_size=sources.vocab_size, top_k=sizes.top_k or DEFAULT_TOP_K)
     rescorer = blend_rescorer(sources.vocab_size, lm, calibration, memory=memory, threads=threads)
-    return _tree(sources, sizes, rescorer)
+    return _tree(sources, sizes, rescorer, lattice)
 
 
 def lm_alone(sources: Sources, sizes: Sizes) -> Drafter:
@@ -108,14 +117,14 @@ def none(sources: Sources, sizes: Sizes) -> None:
     """No drafter: plain decoding."""
 
 
-def _tree(sources: Sources, sizes: Sizes, rescorer: Rescorer) -> Drafter:
+def _tree(sources: Sources, sizes: Sizes, rescorer: Rescorer, lattice: Growing | None = None) -> Drafter:
     from rescore.decode.draft.pace import AutoWidth
     from rescore.decode.draft.tree_drafter import TreeDrafter
 
-    lattice = sources.lattice(sizes) if sources.lattices else None
     assert sizes.nodes != AUTO or sources.target is not None, "a target, whose passes are timed"
     nodes = AutoWidth(sources.target) if sizes.nodes == AUTO and sources.target else sizes.number
-    return TreeDrafter(lattice, rescorer, nodes=nodes, depth=sizes.ahead, chains=sources.chains)
+    lattices = sources.lattice(sizes) if sources.lattices else lattice
+    return TreeDrafter(lattices, rescorer, nodes=nodes, depth=sizes.ahead, chains=sources.chains)
 
 
 def _rescorer(sources: Sources, kind: str) -> Rescorer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft.calibration import SHARES, Calibration
@@ -24,6 +25,7 @@ from rescore.lattice.sausage import MAX_WIDTH, PADDING, Lattice
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree, Trees
 
+DEFAULT_TOP_K = 8
 LEVELS = 4, 12
 MODEL = Calibration(head=(1.0,), alpha=(0.3,), prior=(0.0,), floor=(-6.0,), text=SHARES)
 """Weights of q with a small model; not fitted yet."""
@@ -40,7 +42,7 @@ class ModelLattice:
 
     model: Target
     vocab_size: int
-    top_k: int = 8
+    top_k: int = DEFAULT_TOP_K
     levels: tuple[int, ...] = LEVELS
 
     def __post_init__(self) -> None:
@@ -78,25 +80,39 @@ class ModelLatticeSession:
 
     @torch.inference_mode()
     def _of(self, logits: Tensor, trees: Sequence[TokenTree]) -> Lattice:
-        """Of logits [B, 1 + n, V]. A node whose token is not among the k best after its parent has an arc more."""
-        k = self.lattice.top_k
-        ids, logp, _ = top_of_logits(logits, k)
-        shape = (*ids.shape[:2], k + max(tree.size for tree in trees))
-        tokens, cost = np.full(shape, PADDING, np.int32), np.full(shape, np.inf, np.float32)
-        tokens[..., :k], cost[..., :k] = ids, -logp
-        after = np.full(shape, -1, np.int32)
-        total = logits.float().logsumexp(dim=-1)
-        used = np.full(ids.shape[:2], k)
-        for row, tree in enumerate(trees):
-            for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist()), 1):
-                state = 1 + parent
-                found = np.flatnonzero(tokens[row, state] == token)
-                at = int(found[0]) if len(found) else int(used[row, state])
-                if not len(found):
-                    surprise = float(total[row, state] - logits[row, state, token])
-                    if not np.isfinite(surprise):  # the model lacks the token
-                        continue
-                    used[row, state] += 1
-                    tokens[row, state, at], cost[row, state, at] = token, surprise
-                after[row, state, at] = node
-        return Lattice(ids=tokens, cost=cost, next=after)
+        """Of logits [B, 1 + n, V]."""
+        ids, logp, _ = top_of_logits(logits, self.lattice.top_k)
+        padding = [(0, logits.shape[1] - 1 - tree.size) for tree in trees]
+        columns = [[np.pad(one, pad) for one in (tree.tokens, tree.parents)] for tree, pad in zip(trees, padding)]
+        tokens, parents = torch.from_numpy(np.array(columns, np.int64)).to(logits.device).unbind(1)
+        rows = torch.arange(len(trees), device=logits.device)[:, None]
+        surprise = logits.float().logsumexp(dim=-1)[rows, 1 + parents] - logits[rows, 1 + parents, tokens]
+        return lattice_of(ids, -logp, trees, surprise.cpu().numpy())
+
+
+def lattice_of(
+    ids: NDArray[np.int32], cost: NDArray[np.float32], trees: Sequence[TokenTree], surprise: NDArray[np.float32]
+) -> Lattice:
+    """Lattices whose states are the root and the nodes of trees, from the k best tokens [B, 1 + n, k] after each state,
+    in order of rank, with their costs.
+
+    surprise  cost of each node's token after its parent [B, n]. A node that is not among the k best has an arc more, or
+              none where the cost is infinite
+    """
+    k = ids.shape[-1]
+    shape = (*ids.shape[:2], k + max(tree.size for tree in trees))
+    tokens, costs = np.full(shape, PADDING, np.int32), np.full(shape, np.inf, np.float32)
+    tokens[..., :k], costs[..., :k] = ids, cost
+    after, used = np.full(shape, -1, np.int32), np.full(ids.shape[:2], k)
+    for row, tree in enumerate(trees):
+        for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
+            state = 1 + parent
+            found = np.flatnonzero(ids[row, state] == token)
+            at = int(found[0]) if len(found) else int(used[row, state])
+            if not len(found):
+                if not np.isfinite(surprise[row, node]):  # the model lacks the token
+                    continue
+                used[row, state] += 1
+                tokens[row, state, at], costs[row, state, at] = token, surprise[row, node]
+            after[row, state, at] = 1 + node
+    return Lattice(ids=tokens, cost=costs, next=after)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -45,6 +46,8 @@ FIRST_STEP_NODES = 31  # nodes that a first step considers
 MAX_NODES = SIZES[-1]
 OTHERWISE = 16  # nodes whose search takes as long as the rest of drafting
 UNTRIED = 8  # steps in which trees are not searched that were larger than what paid
+TRIED = 4  # steps, one after another, in which another number of readings of a small model is tried
+RECENT = 0.5 ** (1 / 128)  # weight of what a number of readings brought, per step with it
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
 
@@ -236,6 +239,7 @@ class Pace:
         rows: int,
         drafting: float | NDArray[np.float64],
         margin: float = 1.0,
+        spent: float = 0.0,
     ) -> int:
         """Returns which pass brings the most tokens per second; the first, a plain pass, if no other brings `margin`
         times as many.
@@ -243,8 +247,9 @@ class Pace:
         gained    float64 [m], tokens that the passes are expected to bring in all rows
         seconds   float64 [m], what they are expected to take, by `costs`
         drafting  seconds that this step has taken so far, or that a step takes which is made for each of the passes
+        spent     further seconds of this step, of what later ones may leave out
         """
-        rate = gained / (drafting + seconds)
+        rate = gained / (spent + drafting + seconds)
         best = int(np.argmax(rate))
         if best and rate[best] >= margin * rate[0]:
             return best
@@ -341,6 +346,60 @@ def forget(target: Target) -> None:
     _rates.pop(target, None)
 
 
+class Readings:
+    """How many times a step reads a small model before it drafts, up to `most`: as often as brings the most tokens per
+    second, by what steps with each number have brought. Other numbers are tried again as long as that has taken at most
+    `TRYING` of the time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._tokens, self._seconds, self._steps, self._seen = np.zeros((4, most + 1))
+        self._spent = np.zeros(2)  # seconds of all steps, and those that other numbers than the best one cost
+        self._number, self._left = most, 0  # readings of the current steps, and how many more of these there are
+        self._tries = False  # whether that number is not known to be the best
+        self._skipped = TRIED  # steps since the last reading
+        self._began: float | None = None
+
+    def open(self) -> Readings:
+        """Of one call: it begins anew, with what is known."""
+        session = copy(self)
+        session._left, session._skipped, session._began = 0, TRIED, None
+        return session
+
+    def begin(self, tokens: float, usual: bool = True) -> None:
+        """Starts a step. tokens: of each request, that the last one promised; usual: whether its time counts."""
+        now, number = time.perf_counter(), self._number
+        if self._began is not None and usual:
+            seconds = now - self._began
+            if not (self._tries and number and self._skipped >= TRIED):  # else it read much text for few steps
+                for kept, new in ((self._tokens, tokens), (self._seconds, seconds), (self._steps, 1.0)):
+                    kept *= DECAY
+                    kept[number] = kept[number] * RECENT + new
+                self._seen[number] += 1
+            rates = self._rates()
+            if number != rates.argmax() and rates.any():
+                self._spent[1] += max(0.0, seconds - tokens / rates.max())
+            self._spent[0] += seconds
+            self._skipped = 0 if number else self._skipped + 1
+        self._began = now
+
+    def choose(self) -> int:
+        """How many times to read in this step."""
+        if self._left:
+            self._left -= 1
+            return self._number
+        new = [number for number in (len(self._seen) - 1, 0) if self._seen[number] < TRIED]
+        if not new and self._spent[1] <= TRYING * self._spent[0]:
+            new = [int(np.argmin(self._steps))]
+        self._tries = bool(new)
+        self._number, self._left = (new[0], TRIED - 1) if new else (int(np.argmax(self._rates())), 0)
+        return self._number
+
+    def _rates(self) -> NDArray[np.float64]:
+        """Tokens per second, 0 where nothing is known."""
+        return self._tokens / np.where(self._steps > 0, self._seconds, np.inf)
+
+
 class WidthSession:
     """The sizes of one call's trees.
 
@@ -363,6 +422,7 @@ class WidthSession:
         self._fixed, self._known = fixed, known
         self.sizes = np.array([n for n in (fixed.sizes if fixed else SIZES) if n < most] + [most])
         self._last, self._searched = FIRST_STEP_NODES, 0
+        self.promised = 1.0  # tokens of each request that the last step was expected to bring
         self._untried = 0  # steps until larger trees are searched again, where passes are fixed
         self._tail: int | None = None
 
@@ -384,11 +444,11 @@ class WidthSession:
         if drafted := [one for one in last if one.tree.size]:
             self.pace.rates.note([one.tree for one in drafted], [one.accepted for one in drafted])
 
-    def size(self, trees: Trees, room: Sequence[int], drafting: float = 0.0) -> int:
+    def size(self, trees: Trees, room: Sequence[int], drafting: float = 0.0, spent: float = 0.0) -> int:
         """Returns the number of nodes for this step's trees; 0 if a plain pass yields more.
 
         trees: the largest ones; room: the most tokens that each request can still use; drafting: seconds that this step
-        has taken so far.
+        has taken so far, without those `spent` on what later steps may leave out.
         """
         p = self.pace.rates.corrected(trees.logq, trees.parents)
         p[trees.depths > np.array(room)[:, None]] = 0
@@ -407,7 +467,9 @@ class WidthSession:
             seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
         self._searched = p.shape[1]
         searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + p.shape[1]) if self._fixed else drafting
-        return int(sizes[self.pace.best(gained, seconds, reading, searches)])
+        best = self.pace.best(gained, seconds, reading, searches, spent=spent)
+        self.promised = 1 + float(accepted[best]) / rows
+        return int(sizes[best])
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""

@@ -30,7 +30,7 @@ NEEDS = {
     "lm": "expected at least one --lm, or --settings with a file written by `rescore tune`, got none",
     "counts": "expected --counts with a dump of the model's heads, got none",
     "neural": "expected --neural with a small model, got none",
-    "draft_model": "expected --draft-model with a small model, got none",
+    "draft_model": "expected --draft-model with a small model, or --heads early:L, got none",
     "temperature": "needs sampled text; give --temperature above 0",
 }
 
@@ -99,7 +99,7 @@ class Spec:
 
 PATHS = ("lm", "alpha", "top_k")
 TREES = ("lm", "alpha", "top_k", "settings", "nodes")
-BLEND = ("settings", "lm", "memory", "nodes", "top_k", "ahead")
+BLEND = ("settings", "lm", "draft_model", "memory", "nodes", "top_k", "ahead")
 KIM = "Kim et al. 2024, section 7.2"
 SPECS: dict[str, Spec] = {
     spec.name: spec
@@ -279,7 +279,7 @@ SPECS: dict[str, Spec] = {
             "blend",
             makers.blend,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
-            "rejected drafts, --lm, and heads if there are any",
+            "rejected drafts, --lm, --draft-model, and heads if there are any",
             options=BLEND,
             sizes=Sizes(nodes=AUTO),
             one_lm=True,
@@ -287,7 +287,7 @@ SPECS: dict[str, Spec] = {
         Spec(
             "draft-model",
             makers.draft_model,
-            "the continuation that a small model generates",
+            "the continuation that a small model generates, of no other source: the papers' own form",
             options=("draft_model", "ahead"),
             sizes=Sizes(ahead=4),
             replayed=False,

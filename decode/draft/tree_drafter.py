@@ -13,7 +13,7 @@ from rescore import _core
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
 from rescore.decode.draft.lattices import Growing, GrowingSession, Lattices, LatticeSession, Rescoring
-from rescore.decode.draft.pace import AutoWidth, WidthSession
+from rescore.decode.draft.pace import AutoWidth, Readings, WidthSession
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
@@ -21,7 +21,7 @@ from rescore.decode.models.request_text import RequestText
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.checked import whole
-from rescore.lattice.sausage import blank
+from rescore.lattice.sausage import Lattice, Sausage, blank
 from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
@@ -62,6 +62,7 @@ class TreeDrafter(Rescoring):
             raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
         self.depth, self.rejected, self.chains = depth, rejected, chains
+        self.readings: Readings | None = None  # what calls have learned of the small model
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
@@ -85,6 +86,9 @@ class TreeSession:
 
     def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | GrowingSession | None, nodes: int):
         self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
+        self.reads, self.spent = 0, 0.0  # readings of a small model in each step, and their seconds
+        if isinstance(lattices, GrowingSession):
+            self.reads = len(lattices.levels) + 1
         self.rescorer = drafter.rescorer
         self._counts = SharedCounts(self.rescorer.calibration.counts) if self.rescorer.reads_text else None
 
@@ -110,12 +114,14 @@ class TreeSession:
         return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
 
     def searched(self, step: DraftStep, n: int) -> Trees:
-        search, growing = partial(self.rescorer.trees, history=step.texts, depth=self.drafter.depth), self.lattices
-        if not isinstance(growing, GrowingSession):
-            return search(growing.sausages(step) if growing else blank(len(step.texts)), n=n)
-        lattices = growing.begun(step)
-        for nodes in growing.levels:
-            lattices = growing.grown(search(lattices, n=nodes))
+        search, found = partial(self.rescorer.trees, history=step.texts, depth=self.drafter.depth), self.lattices
+        if not isinstance(found, GrowingSession):
+            return search(found.sausages(step) if found else blank(len(step.texts)), n=n)
+        began = time.perf_counter()
+        lattices: Sausage | Lattice = found.begun(step) if self.reads else blank(len(step.texts))
+        for nodes in found.levels[: max(0, self.reads - 1)]:
+            lattices = found.grown(search(lattices, n=nodes))
+        self.spent = time.perf_counter() - began
         return search(lattices, n=n)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
@@ -128,23 +134,32 @@ class AutoSession(TreeSession):
 
     def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | GrowingSession | None, width: WidthSession):
         super().__init__(drafter, lattices, width.wanted)
-        self.width = width
+        if self.reads and not drafter.readings:
+            drafter.readings = Readings(self.reads)
+        self.width, self.readings = width, drafter.readings and drafter.readings.open()
         self._proposed = True  # whether the last search found anything to draft
+        self._drafted = False  # whether the last step did not rest
 
     def propose(self, step: DraftStep) -> Proposed:
         self.width.begin(len(step.texts), step.last, step.tail)
+        if self.readings:
+            self.readings.begin(self.width.promised, self._drafted and all(one.usual for one in step.last))
         drafts = self._drafts(step)
         self.width.end(max(draft.tree.size for draft in drafts))
         return drafts
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
         forced = any(text.state.forced for text in step.texts if text.state)  # then drafts pay
-        if getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests():
+        rests = getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests()
+        self._drafted = not rests
+        if rests:
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.texts]
         began = time.perf_counter()
         self.read(step)
+        if self.readings:
+            self.reads = self.readings.choose()
         trees = self.trees(step, self.width.wanted)
-        n = self.width.size(trees, step.room, time.perf_counter() - began)
+        n = self.width.size(trees, step.room, time.perf_counter() - began - self.spent, self.spent)
         self._proposed = bool(trees.count.any())
         rested = self._proposed and not n
         return [Draft(tree=trees[b].head(n).within(most), rested=rested) for b, most in enumerate(step.room)]

@@ -1,4 +1,4 @@
-"""The first layers of a model as a draft model that shares its weights; all layers verify.
+"""The first layers of a model as a small model that shares its weights; all layers verify.
 
 Self-speculative decoding as in Draft & Verify (Zhang et al. 2023, arXiv 2309.08168) and LayerSkip (Elhoushi et al.
 2024, arXiv 2404.16710). Lossless: the text is that of all layers.
@@ -11,59 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.decoder_layers import DecoderLayers, with_modules
-from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
 from rescore.decode.models.exit_heads import exits_of
 from rescore.decode.models.model_facts import EARLY
-from rescore.decode.models.reader import Reader
-from rescore.decode.models.target import Target
-from rescore.lattice.checked import whole
-
-SLOTS = 4
-
-
-class DraftModelHeads:
-    """T slots of a causal model that shares the target's tokenizer, as `Heads`.
-
-    vocab_size  V of the target; the small model's may differ by padding (`Reader`)
-    """
-
-    vocabulary: DraftVocabulary | None = None
-
-    def __init__(self, model: Target, *, slots: int, vocab_size: int):
-        self.model, self.slots, self.vocab_size = model, whole(slots, "slots", 1), vocab_size
-
-    def open(self, requests: int) -> DraftModelSlots:
-        return DraftModelSlots(self)
-
-
-class DraftModelSlots:
-    """A small model, opened for the requests of one call."""
-
-    def __init__(self, heads: DraftModelHeads):
-        self.heads = heads
-        self.reader: Reader | None = None
-
-    @torch.inference_mode()
-    def logits(self, step: DraftStep) -> Tensor:
-        """[B, T, V]; text that was already read is not read again."""
-        heads = self.heads
-        if self.reader is None:
-            self.reader = Reader(
-                heads.model,
-                step.histories,
-                numbers=[text.number for text in step.texts],
-                ahead=heads.slots - 1,
-                vocab_size=heads.vocab_size,
-            )
-        slots = [self.reader.sync(step.texts)]
-        while len(slots) < heads.slots:
-            slots.append(self.reader.extend(slots[-1].argmax(dim=-1)))
-        return torch.stack(slots, dim=1)
 
 
 def early_layers(
@@ -96,7 +49,7 @@ class _TranslatedNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyLayers:
-    """The heads named "early:LAYERS" or "early:LAYERS:DIR": the first layers, with the exits of `rescore calm train` in
+    """The source "early:LAYERS" or "early:LAYERS:DIR": the first layers, with the exits of `rescore calm train` in
     DIR if given.
     """
 
@@ -113,13 +66,12 @@ class EarlyLayers:
             raise ValueError(f"{heads}: expected early:LAYERS or early:LAYERS:DIR, such as early:24")
         return cls(layers=int(layers), exits=Path(folder) if folder else None)
 
-    def heads(self, target: CausalLMTarget) -> DraftModelHeads:
-        """These layers as heads of the whole model."""
+    def of(self, target: CausalLMTarget) -> CausalLMTarget:
+        """These layers of the whole model."""
         translate = None
         if self.exits is not None:
             found = exits_of(self.exits, target.model)
             if self.layers not in found.exits:
                 raise ValueError(f"{self.exits}: expected an exit after {self.layers} layers, got {found.exits}")
             translate = found.translate
-        model = early_layers(target, self.layers, translate)
-        return DraftModelHeads(model, slots=SLOTS, vocab_size=target.vocab_size)
+        return early_layers(target, self.layers, translate)

@@ -28,7 +28,7 @@ EARLY = "early:"  # prefix of the model's own first layers as heads: `early_laye
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """As in `OpenModel` and its target: kind, vocab_size, context, longest (which is context for most), trees,
-    tokenizer, end_of_text; and whether it has heads.
+    tokenizer, end_of_text; and whether it has heads, or its first layers are to draft (`small`).
     """
 
     kind: str
@@ -37,6 +37,7 @@ class ModelFacts:
     longest: int | None
     trees: bool
     heads: bool
+    small: bool
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
 
@@ -97,6 +98,7 @@ def _facts_of_blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
         longest=config.context,
         trees=True,
         heads=config.heads > 1 or heads is not None,
+        small=False,
         tokenizer=tokenizer,
         end_of_text=end_of_text((), tokenizer, config.vocab_size),
     )
@@ -118,6 +120,7 @@ def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts
         longest=longest_of(text),
         trees=not encoder_decoder and not is_recurrent(config),
         heads=_has_heads(folder, heads, config, encoder_decoder),
+        small=_early(heads),
         tokenizer=tokenizer,
         end_of_text=end_of_text(ends if isinstance(ends, Iterable) else (ends,), tokenizer, text.vocab_size),
     )
@@ -131,9 +134,9 @@ def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_deco
     if encoder_decoder and (heads == MTP or _early(heads)):
         got = ", ".join(config.architectures or ["an encoder-decoder"])
         raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {got}")
-    if heads not in (None, MTP) or (heads is None and holds_medusa(folder)):
+    if heads not in (None, MTP) and not _early(heads) or (heads is None and holds_medusa(folder)):
         return True
-    if encoder_decoder:
+    if encoder_decoder or _early(heads):
         return False
     stored = _stores_mtp(config)
     if heads == MTP and not stored:

@@ -35,6 +35,7 @@ class OpenModel:
 
     target       verifies drafts
     heads        propose drafts; None if there are none
+    small        its own first layers, as a model that drafts; None unless they were asked for
     tokenizer    the tokenizer.json beside the model, or None
     end_of_text  ids that end a text, in [0, V); empty if neither configuration nor tokenizer names one
     vocab_size   V
@@ -43,6 +44,7 @@ class OpenModel:
 
     target: Target
     heads: Heads | None
+    small: Target | None
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
     vocab_size: int
@@ -61,14 +63,15 @@ def open_model(
 
     heads   a folder of `rescore train heads` or `rescore train bita`; a folder or file of Medusa heads; "mtp", the
             multi-token prediction modules stored with the model; or "early:LAYERS", its own first layers
-            (`EarlyLayers`). None takes the heads in the model's folder: blockwise, Medusa's, MTP's, or none
+            (`EarlyLayers`), which are no heads but `small`. None takes the heads in the model's folder: blockwise,
+            Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for blockwise models, the checkpoint's for Hugging Face
     device  None is the CPU
 
     No code of a checkpoint is run, and weights are read from safetensors alone. ValueError or FileNotFoundError says
     what is missing and how to fix it.
     """
-    found = locate_model(path)
+    found, early = locate_model(path), EarlyLayers.named(heads)
     place, hugging_face = model_place(convert_gguf(found, dtype) if is_gguf(found) else found, heads)
     facts = facts_at(place, hugging_face, heads)
     opened = _hugging_face if hugging_face else _blockwise
@@ -76,6 +79,7 @@ def open_model(
     return OpenModel(
         target=target,
         heads=own,
+        small=early.of(target) if early and isinstance(target, CausalLMTarget) else None,
         tokenizer=facts.tokenizer,
         end_of_text=facts.end_of_text,
         vocab_size=target.vocab_size,
@@ -142,10 +146,8 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if heads is None:
         stored = isinstance(target, CausalLMTarget) and stores_mtp(model)
         heads = folder if holds_medusa(folder) else MTP if stored else None
-    if heads is None:
+    if heads is None or EarlyLayers.named(heads):
         return None
-    if early := EarlyLayers.named(heads):
-        return early.heads(target)
     if heads == MTP:
         return MtpHeads.of_checkpoint(target)
     return stored_heads(heads, target.logits, *matrices_of(model))

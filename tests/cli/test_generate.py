@@ -116,6 +116,7 @@ DRAFTERS = {
     "blend": ["--lm", "LM", "--nodes", 12],
     "blend-without-lm": ["--lm", "LM", "--nodes", 12],
     "blend-without-heads": ["--lm", "LM", "--nodes", 12],
+    "blend-without-heads and a model": ["--draft-model", "MODEL", "--nodes", 12],
     "eagle-2-tree": ["--nodes", 12],
     "prompt-lookup": ["--ahead", 4],
     "token-recycling": [],
@@ -150,9 +151,9 @@ def test_drawn_text_is_that_of_its_seed(world, capsys, drafter):
 def test_drawn_drafts(world, capsys):
     got = cli.figures(capsys, *words(world, "--drafter", "drawn", "--temperature", 0.8, "--paths", 2))
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
-    draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
+    small = ["--drafter", "draft-model", "--draft-model", world / "model.safetensors"]
+    draft = cli.figures(capsys, *words(world, *small, "--temperature", 0.8))
     # Its own model: nothing is refused.
-    assert draft["drafter"] == "draft-model"
     assert draft["accepted_by_position"][0] == pytest.approx(draft["passes"] - 1, abs=2)
 
 

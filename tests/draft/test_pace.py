@@ -11,7 +11,7 @@ from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.decode.draft import pace
-from rescore.decode.draft.pace import EDGES, PRIOR, AcceptanceRates, AutoWidth, Pace, PassTimes, WidthSession
+from rescore.decode.draft.pace import EDGES, PRIOR, AcceptanceRates, AutoWidth, Pace, PassTimes, Readings, WidthSession
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees
 
@@ -223,6 +223,33 @@ def test_the_first_passes_of_a_process(monkeypatch):
         sizes.append(size(session, trees))
         session.end(sizes[-1])
     assert sizes == [7, 0, 7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    "seconds, tokens", [((1, 2, 3, 4), (2, 2.5, 2.7, 2.8)), ((1, 1.2, 1.4, 1.6), (1.5, 2.5, 3.2, 3.4))]
+)
+def test_a_small_model_is_read_as_often_as_pays(monkeypatch, seconds, tokens):
+    """A dear and a cheap one, of which a first reading takes ten times as long; then each becomes the other. Against as
+    many readings in every step: none, and the best number.
+    """
+    now, draw, rates = [0.0], np.random.default_rng(4), []
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    known = Readings(3)
+    for change in (1, -1):
+        each = 200 * np.array(tokens) / (200 * np.array(seconds) + [0, *[9 * seconds[1]] * 3])
+        for part in range(2):  # the first of which learns
+            began, made = now[0], 0.0
+            for _ in range(20):
+                session, brought, read = known.open(), 1.0, False
+                for _ in range(200):
+                    session.begin(brought)
+                    number = session.choose()
+                    now[0] += seconds[number] + 9 * seconds[1] * (number > 0 and not read)
+                    brought, read = 1 + (tokens[number] - 1) * draw.uniform(0.5, 1.5), read or number > 0
+                    made += brought
+            rates.append((made / (now[0] - began) / each[0], made / (now[0] - began) / max(each)))
+        seconds, tokens = tuple(seconds[0] + (one - seconds[0]) / 8 * change for one in seconds), tokens
+    assert min(without for without, _ in rates[1::2]) > 0.97 and min(best for _, best in rates[1::2]) > 0.93, rates
 
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():

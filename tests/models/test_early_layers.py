@@ -1,5 +1,5 @@
-"""Draft models: a model's first layers, as drafts and as heads, and models of other sizes and vocabularies. The text is
-the target's.
+"""Small models that draft: a model's first layers, and models of other sizes and vocabularies. The text is the
+target's.
 """
 
 from functools import partial
@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
-from support.steps import step_of
+from support.steps import texts_of
 from support.tiny_transformers import V, build, shared
 
+from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.model_lattice import MODEL, ModelLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLayers, early_layers
+from rescore.decode.models.early_layers import EarlyLayers, early_layers
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
+from rescore.decode.models.reader import Reader
 from rescore.decode.verify.chain_rules import TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -42,23 +43,13 @@ def own_logits(target: CausalLMTarget, ids: np.ndarray, layers: int, translate=l
     return model.get_output_embeddings()(norm(translate(layers, out.hidden_states[layers][0, -1])))
 
 
-def drafted(heads) -> torch.Tensor:
-    """Logits [3, slots, V] of heads after the prompts."""
-    step = step_of(PROMPTS)
-    return heads.open(3).logits(step)
-
-
 @pytest.mark.parametrize("name", ["llama-tied", "gpt2", "gpt-neox"])
 @torch.no_grad()
-def test_heads_of_early_layers_are_its_greedy_draft(name):
+def test_early_layers_predict_what_the_model_s_own_states_there_do(name):
     target = target_of(name)
-    found = drafted(DraftModelHeads(early_layers(target, 2), slots=3, vocab_size=V))
-    assert found.shape == (3, 3, V)
-    for text, slots in zip(PROMPTS, found):
-        for logits in slots:
-            expected = own_logits(target, text, 2)
-            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
-            text = np.append(text, int(expected.argmax()))
+    found = Reader(early_layers(target, 2), PROMPTS, ahead=0).sync(texts_of(PROMPTS))
+    for text, logits in zip(PROMPTS, found):
+        torch.testing.assert_close(logits, own_logits(target, text, 2), atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -66,10 +57,10 @@ def test_trained_exits_translate_their_states(tmp_path):
     target, heads = target_of("llama"), ExitHeads(ExitForm(exits=(2,), depth=DEPTH, width=32))
     heads.translation += torch.randn(heads.translation.shape, generator=torch.Generator().manual_seed(1)).half()
     heads.save(tmp_path, {})
-    found = EarlyLayers.named(f"early:2:{tmp_path}").heads(target)
-    for text, logits in zip(PROMPTS, drafted(found)[:, 0]):
+    found = Reader(EarlyLayers.named(f"early:2:{tmp_path}").of(target), PROMPTS, ahead=0).sync(texts_of(PROMPTS))
+    for text, logits in zip(PROMPTS, found):
         torch.testing.assert_close(logits, own_logits(target, text, 2, heads.translate), atol=1e-4, rtol=0)
-    refuses(ValueError, lambda: EarlyLayers.named(f"early:3:{tmp_path}").heads(target), "3", "2")
+    refuses(ValueError, lambda: EarlyLayers.named(f"early:3:{tmp_path}").of(target), "3", "2")
 
 
 def test_names_and_layers_that_are_not_there_are_refused():
@@ -80,7 +71,6 @@ def test_names_and_layers_that_are_not_there_are_refused():
     target = CausalLMTarget(shared("llama"))
     for count in (0, 2):
         refuses(ValueError, lambda count=count: early_layers(target, count), "LlamaForCausalLM", "2", count)
-    refuses(ValueError, lambda: DraftModelHeads(target, slots=0, vocab_size=V), "slots", "1", "0")
 
 
 def test_a_decoder_that_cannot_be_replaced_is_refused():
@@ -101,12 +91,14 @@ def test_a_wrapper_of_adapters_is_refused_and_the_model_in_it_is_not():
         assert torch.allclose(got, own_logits(target, ids, 2), atol=1e-5)
 
 
-def test_a_model_is_opened_with_its_early_layers_as_heads(tmp_path):
+def test_a_model_is_opened_with_its_early_layers(tmp_path):
     target_of("llama").model.save_pretrained(tmp_path)
     opened = open_model(tmp_path, heads="early:3")
-    assert model_facts(tmp_path, "early:3").heads and opened.heads.slots == SLOTS
+    facts = model_facts(tmp_path, "early:3")
+    assert facts.small and not facts.heads and opened.heads is None
     plain = generate(opened.target, PROMPTS, None, Options(max_tokens=12))
-    drafter = TreeDrafter(HeadsLattice(heads=opened.heads, top_k=4), nodes=8)
+    small = ModelLattice(model=opened.small, vocab_size=V, top_k=4)
+    drafter = blended_drafter(opened.target, lattice=small, calibration=MODEL, nodes=8)
     found = generate(opened.target, PROMPTS, drafter, Options(max_tokens=12))
     assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in plain]
     refuses(ValueError, lambda: open_model(tmp_path, heads="early:4"), "LlamaForCausalLM", "4")

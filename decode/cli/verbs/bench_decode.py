@@ -208,6 +208,8 @@ def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
 def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bool:
     if need == "heads":
         return model.heads
+    if need == "draft_model" and model.small:
+        return True
     return bool(getattr(args, need) or (need == "lm" and "settings" in spec.options and args.settings))
 
 

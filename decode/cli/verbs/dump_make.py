@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import DumpOutArgs, ModelArgs
-from rescore.decode.cli.options import option
+from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import float_between, int_between, printable
 from rescore.lattice.atomic import work_beside
@@ -61,6 +61,8 @@ def run(args: DumpMakeArgs) -> Result:
     drawn = args.sampling(temperature=0.7, top_p=1.0, seed=1)
     args.check_new()
     model = open_lazy_model(args, args.model, heads=args.heads)
+    if model.facts.small:
+        raise Misuse("--heads early:L: what early layers predict depends on their own draft, which a dump cannot hold")
     options = ContinuationOptions(
         kind=args.kind,
         top_k=args.top_k,

@@ -85,7 +85,7 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     )
     drafter: str | None = option(
         "NAME",
-        "the drafter (default: neural with --neural, draft-model with --draft-model, else blend; tree with heads "
+        "the drafter (default: neural with --neural, else blend; tree with heads "
         "and --alpha or several --lm; if the model does not support trees, rescored with heads and none without)",
         choices=tuple(SPECS),
     )

@@ -277,6 +277,7 @@ def open_llama(
     return OpenModel(
         target=target,
         heads=None if heads is None else _stored(heads, file),
+        small=None,
         tokenizer=facts.tokenizer,
         end_of_text=facts.end_of_text,
         vocab_size=target.vocab_size,
