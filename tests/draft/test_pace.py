@@ -237,7 +237,7 @@ def test_a_small_model_is_read_as_often_as_pays(monkeypatch, seconds, tokens):
     known = Readings(3)
     for change in (1, -1):
         each = 200 * np.array(tokens) / (200 * np.array(seconds) + [0, *[9 * seconds[1]] * 3])
-        for part in range(2):  # the first of which learns
+        for _ in range(2):  # the first of which learns
             began, made = now[0], 0.0
             for _ in range(20):
                 session, brought, read = known.open(), 1.0, False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,23 +36,34 @@ class Answer:
     expected: NDArray[np.int32] | None = None
 
 
-def passes(drafter: Drafter, one: Answer, state: State | None = None, *, expected: bool = False) -> int:
-    """The passes in which a drafter yields an answer, the prompt's included. state: of its structure, which bounds the
-    drafts; expected: whether its prediction is given.
+def passes(
+    drafter: Drafter, answers: Sequence[Answer], states: Sequence[State | None] = (), *, expected: bool = False
+) -> list[int]:
+    """The passes in which a drafter yields each answer, together in the rows of a batch, the prompt's included.
+
+    states    of each answer's structure, which bounds its drafts; none: they are free
+    expected  whether their predictions are given
     """
-    session, text = drafter.open([one.prompt.astype(np.int64)], Shaping()), RequestText(one.prompt)
-    if expected and one.expected is not None:
-        text.expect(edit_model(one.expected), text.prompt)
-    count, taken = 1, 1
+    texts = [RequestText(one.prompt, number=number) for number, one in enumerate(answers)]
+    for text, one, state in zip(texts, answers, states or [None] * len(answers)):
+        text.state = state
+        if expected and one.expected is not None:
+            text.expect(edit_model(one.expected), text.prompt)
+    session = drafter.open([one.prompt.astype(np.int64) for one in answers], Shaping())
+    counts, taken, active = [1] * len(answers), [1] * len(answers), texts
     while True:
-        text.append(one.answer[len(text.answer) :][:taken])
-        state = state.after(text.tokens[-taken:].tolist()) if state else None
-        left = one.answer[len(text.answer) :]
-        if not len(left):
-            return count
-        text.state, room = state, [len(left)]
-        (draft,) = drafts_of(session.propose(DraftStep(texts=[text], room=room)), room)
-        taken, count = min(draft.tree.accepted(left) + 1, len(left)), count + 1
+        for text in active:
+            new = answers[text.number].answer[len(text.answer) :][: taken[text.number]]
+            text.append(new)
+            text.state = text.state.after(new.tolist()) if text.state else None
+        active = [text for text in active if len(text.answer) < len(answers[text.number].answer)]
+        if not active:
+            return counts
+        left = [answers[text.number].answer[len(text.answer) :] for text in active]
+        room = [len(one) for one in left]
+        for text, one, draft in zip(active, left, drafts_of(session.propose(DraftStep(texts=active, room=room)), room)):
+            taken[text.number] = min(draft.tree.accepted(one) + 1, len(one))
+            counts[text.number] += 1
 
 
 def per_pass(
@@ -61,17 +73,19 @@ def per_pass(
     start: Callable[[Answer], State | None] = lambda one: None,
     expected: bool = False,
     memory: TextMemory | None = None,
+    rows: int = 1,
 ) -> dict[str, float]:
     """Tokens per pass by kind, the prompts' passes included. start: the state that bounds an answer's drafts; memory:
-    of the drafter, which is told every answer.
+    of the drafter, which is told every answer; rows: of a batch.
     """
     found: dict[str, list[int]] = {}
-    for one in answers:
-        made = found.setdefault(one.kind, [0, 0])
-        made[0] += len(one.answer)
-        made[1] += passes(drafter, one, start(one), expected=expected)
-        if memory:
-            memory.remember(np.concatenate((one.prompt, one.answer)), len(one.prompt))
+    remaining = iter(answers)
+    while batch := list(islice(remaining, rows)):
+        for one, count in zip(batch, passes(drafter, batch, [start(one) for one in batch], expected=expected)):
+            made = found.setdefault(one.kind, [0, 0])
+            made[0], made[1] = made[0] + len(one.answer), made[1] + count
+            if memory:
+                memory.remember(np.concatenate((one.prompt, one.answer)), len(one.prompt))
     return {kind: tokens / count for kind, (tokens, count) in found.items()}
 
 

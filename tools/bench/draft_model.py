@@ -1,7 +1,7 @@
 """Drafts for a model by a small one: its own trees, and those under one q with text so far and n-gram model.
 
     rescore dump make --model BIG --chat --prompts PROMPTS.jsonl --kind greedy --max-tokens 96 -o BIG.greedy
-    python tools/bench/draft_model.py BIG.greedy SMALL --kept SMALL.sqlite --lm OWN.ngram --task humaneval --task mt_bench
+    python tools/bench/draft_model.py BIG.greedy SMALL --kept KEPT --lm OWN.ngram --task humaneval --task mt_bench
 
 Replay of the answers of a dump; nothing of the big model is needed. Every row reads the small model `--levels` times a
 pass after the one that reads the text; what it predicted after each prefix is kept in one file that all rows share.
@@ -24,7 +24,7 @@ import hashlib
 import math
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
 from rescore.decode.models.reader import Reader
+from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -52,6 +53,7 @@ from rescore.lattice.tree import TokenTree, Trees
 from rescore.lm.model.ngram import NGram
 
 KEPT = 64  # tokens after each prefix
+ROWS = 20  # of a batch
 OWN = structs.replace(Calibration.softmax([0.0]), text=None)
 
 
@@ -65,7 +67,7 @@ class Predictions:
 
     @property
     def model(self) -> Target:
-        self._model = self._model or open_model(self.path, dtype="float32").target
+        self._model = self._model or open_model(self.path, dtype=torch.bfloat16).target
         return self._model
 
     def find(self, prefix: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
@@ -86,7 +88,7 @@ def _key(prefix: NDArray[np.int32]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KeptLattice:
-    """`ModelLattice` of kept predictions, for one request at a time."""
+    """`ModelLattice` of kept predictions."""
 
     predictions: Predictions
     levels: tuple[int, ...]
@@ -102,40 +104,51 @@ class KeptLatticeSession:
         self._reader: Reader | None = None
 
     def begun(self, step: DraftStep) -> Lattice:
-        (self.text,) = step.texts
-        return self._of(EMPTY)
+        self.texts, self._synced = step.texts, False
+        return self._of([EMPTY] * len(step.texts))
 
     def grown(self, trees: Trees) -> Lattice:
-        return self._of(trees[0])
+        return self._of([trees[row] for row in range(len(trees))])
 
-    def _of(self, tree: TokenTree) -> Lattice:
-        predictions, k = self.lattice.predictions, self.lattice.top_k
-        tokens = self.text.tokens
-        prefixes = [np.append(tokens, tree.tokens[tree.path_to(node)]) for node in range(-1, tree.size)]
-        found = [predictions.find(prefix) for prefix in prefixes]
-        if None in found:
-            predictions.keep(prefixes, self._read(tree))
-            found = [predictions.find(prefix) for prefix in prefixes]
-        ids, logp = (np.array(column)[None] for column in zip(*found))
-        left = -np.expm1(np.logaddexp.reduce(logp[0], axis=-1).clip(max=-1e-6))  # which what is not kept shares
-        surprise = (math.log(predictions.vocab_size - KEPT) - np.log(left))[None, 1 + tree.parents].astype(np.float32)
-        for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
-            for place in np.flatnonzero(ids[0, 1 + parent] == token):
-                surprise[0, node] = -logp[0, 1 + parent, place]
-        return lattice_of(ids[..., :k], -logp[..., :k], [tree], surprise)
+    def _of(self, trees: list[TokenTree]) -> Lattice:
+        predictions, k, most = self.lattice.predictions, self.lattice.top_k, max(tree.size for tree in trees)
+        shape = len(trees), 1 + most
+        ids, logp = np.zeros((*shape, KEPT), np.int32), np.zeros((*shape, KEPT), np.float32)
+        prefixes = [
+            (row, 1 + node, np.append(text.tokens, tree.tokens[tree.path_to(node)]))
+            for row, (text, tree) in enumerate(zip(self.texts, trees))
+            for node in range(-1, tree.size)
+        ]
+        if any(predictions.find(prefix) is None for *_, prefix in prefixes):
+            logits = self._read(trees)
+            predictions.keep([p for *_, p in prefixes], torch.stack([logits[row, at] for row, at, _ in prefixes]))
+        for row, at, prefix in prefixes:
+            ids[row, at], logp[row, at] = predictions.find(prefix) or ((), ())
+        left = -np.expm1(np.logaddexp.reduce(logp, axis=-1).clip(max=-1e-6))  # which what is not kept shares
+        rest = math.log(predictions.vocab_size - KEPT) - np.log(left)
+        surprise = np.full((len(trees), most), np.inf, np.float32)
+        for row, tree in enumerate(trees):
+            for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
+                places = np.flatnonzero(ids[row, 1 + parent] == token)
+                surprise[row, node] = -logp[row, 1 + parent, places[0]] if len(places) else rest[row, 1 + parent]
+        return lattice_of(ids[..., :k], -logp[..., :k], trees, surprise)
 
-    def _read(self, tree: TokenTree) -> torch.Tensor:
-        """Logits [1 + n, V]."""
+    def _read(self, trees: list[TokenTree]) -> torch.Tensor:
+        """Logits [B, 1 + n, V]."""
         if self._reader is None:
-            prompt, vocab_size = self.text.prompt, self.lattice.predictions.vocab_size
-            self._reader = Reader(self.lattice.predictions.model, [prompt], ahead=KEPT, vocab_size=vocab_size)
-        self._reader.sync([self.text])
-        return self._reader.read_trees([tree])[0]
+            model, numbers = self.lattice.predictions.model, [text.number for text in self.texts]
+            texts, vocab_size = [text.tokens for text in self.texts], self.lattice.predictions.vocab_size
+            self._reader = Reader(model, texts, numbers=numbers, ahead=KEPT, vocab_size=vocab_size)
+        if not self._synced:
+            root, self._synced = self._reader.sync(self.texts), True
+            if not any(tree.size for tree in trees):
+                return root[:, None]
+        return self._reader.read_trees(trees)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The trees of two drafters as one of at most `nodes` nodes: of the first those that q finds at least as probable as
+    """The trees of two drafters as one of at most `nodes` nodes: of the first those that q finds as probable as
     `sure`, then the second's, then the rest of the first.
     """
 
@@ -154,15 +167,18 @@ class MergedSession:
         self.drafter, self.sessions = drafter, sessions
 
     def propose(self, step: DraftStep) -> Proposed:
-        first, second = (drafts_of(session.propose(step), step.room)[0].tree for session in self.sessions)
+        apart = replace(step, texts=[RequestText(text.tokens, number=text.number) for text in step.texts])
+        trees = [drafts_of(one.propose(own), step.room) for one, own in zip(self.sessions, (apart, step))]
+        return Trees.joined([self._merged(first.tree, second.tree) for first, second in zip(*trees)])
+
+    def _merged(self, first: TokenTree, second: TokenTree) -> TokenTree:
         sure = int((first.logq >= math.log(self.drafter.sure)).sum()) if self.drafter.sure else first.size
         paths = [
             tuple(tree.tokens[tree.path_to(node)].tolist()) for tree in (first, second) for node in range(tree.size)
         ]
         ordered = dict.fromkeys([*paths[:sure], *paths[first.size :], *paths[: first.size]])
         kept = {path: place for place, path in enumerate(list(ordered)[: self.drafter.nodes])}
-        tree = TokenTree.from_parents([path[-1] for path in kept], [kept.get(path[:-1], -1) for path in kept])
-        return Trees.joined([tree])
+        return TokenTree.from_parents([path[-1] for path in kept], [kept.get(path[:-1], -1) for path in kept])
 
 
 def drafters(
@@ -211,7 +227,7 @@ def table(args: argparse.Namespace, predictions: Predictions, lm: NGram | None, 
     show_header(f"tokens per pass, {reads} passes of the small model a step", [*args.task, "mean"])
     for nodes in args.nodes:
         for name, drafter in drafters(predictions, lm, tuple(args.levels), nodes, args.sure, args.calibration).items():
-            rates = list(per_pass(answers, drafter).values())
+            rates = list(per_pass(answers, drafter, rows=ROWS).values())
             show_row(f"{name} {nodes}", [*rates, sum(rates) / len(rates)])
 
 
@@ -225,7 +241,7 @@ def fit(args: argparse.Namespace, predictions: Predictions, lm: NGram | None, an
 
     def worth(calibration: Calibration) -> float:
         drafter = TreeDrafter(lattice, blend_rescorer(predictions.vocab_size, lm, calibration), nodes=args.nodes[0])
-        rates = list(per_pass(answers, drafter).values())
+        rates = list(per_pass(answers, drafter, rows=ROWS).values())
         print(f"{sum(rates) / len(rates):.4f}", structs.asdict(calibration) | {"text": None}, flush=True)
         return sum(rates) / len(rates)
 

@@ -192,7 +192,7 @@ def measured(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: 
 def time_of_masks(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: int) -> str:
     masks, began, start = Masks(), time.perf_counter(), starting(vocab_size)
     drafter = TreeDrafter(None, blend_rescorer(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
-    count = sum(passes(drafter, call, start(call)) for call in calls)
+    count = sum(sum(passes(drafter, [call], [start(call)])) for call in calls)
     spent = time.perf_counter() - began
     return (
         f"{nodes} nodes, V = {vocab_size:,}: {len(masks.seconds) / count:.1f} masks per pass, us each "
