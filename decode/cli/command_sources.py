@@ -21,6 +21,7 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.target import Target
 from rescore.lattice.dump import Dump
 from rescore.lm.model.arpa import ArpaOptions
@@ -200,7 +201,7 @@ class CommandSources:
         return self._small(self.args.neural)
 
     @cached_property
-    def draft_model(self) -> Target | None:
+    def draft_model(self) -> Target | PathHead | None:
         return self.opened.small or self._small(self.args.draft_model)
 
     def _small(self, path: Path | None) -> Target | None:

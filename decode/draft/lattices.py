@@ -32,7 +32,10 @@ class GrowingSession(Protocol):
         """The lattices after the step's root tokens."""
 
     def grown(self, trees: Trees) -> Lattice:
-        """The lattices after the last step's root tokens and after each node of these trees."""
+        """The lattices after the last step's root tokens and after nodes of these trees."""
+
+    def passed(self, step: DraftStep) -> None:
+        """Tells of a step for which none are wanted."""
 
 
 class Lattices(Protocol):

@@ -76,10 +76,10 @@ def blend(sources: Sources, sizes: Sizes) -> Drafter:
     lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
     lattice = None
     if small:
-        from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, ModelLattice
+        from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, lattice_of_source
 
         calibration = structs.replace(MODEL, text=calibration.text) if calibration else MODEL
-        lattice = ModelLattice(model=small, vocab_size=sources.vocab_size, top_k=sizes.top_k or DEFAULT_TOP_K)
+        lattice = lattice_of_source(small, sources.vocab_size, sizes.top_k or DEFAULT_TOP_K)
     rescorer = blend_rescorer(sources.vocab_size, lm, calibration, memory=memory, threads=threads)
     return _tree(sources, sizes, rescorer, lattice)
 
@@ -94,9 +94,12 @@ def lm_alone(sources: Sources, sizes: Sizes) -> Drafter:
 
 def draft_model(sources: Sources, sizes: Sizes) -> Drafter:
     from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+    from rescore.decode.models.draft_step import PathHeads
 
     assert sources.draft_model is not None and sizes.ahead is not None
     small, ahead, drawn = sources.draft_model, sizes.ahead, sources.sampled
+    if isinstance(small, PathHeads):
+        raise ValueError("draft-model: expected a small model, got a head that reads the target's states; use blend")
     return DraftModelDrafter(small, gamma=ahead, vocab_size=sources.vocab_size, drawn=drawn)
 
 

@@ -17,18 +17,18 @@ from torch import Tensor
 
 from rescore.decode.draft.calibration import SHARES, Calibration
 from rescore.decode.draft.drafter import EMPTY
-from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.draft.lattices import Growing
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, PathHeads, top_of_heads
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.lattice.checked import whole
 from rescore.lattice.sausage import MAX_WIDTH, PADDING, Lattice
-from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree, Trees
 
 DEFAULT_TOP_K = 8
 LEVELS = 4, 12
-MODEL = Calibration(head=(1.0,), alpha=(0.3,), prior=(0.0,), floor=(-6.0,), text=SHARES)
-"""Weights of q with a small model; not fitted yet."""
+MODEL = Calibration(head=(1.2,), alpha=(0.4,), prior=(0.0,), floor=(-10.0,), text=SHARES)
+"""Weights of q with a small model, fitted by tools/bench/draft_model.py (docs/results.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +70,78 @@ class ModelLatticeSession:
                 raise ValueError(f"{name}: expected a small model that reads trees, got one that reads only chains")
             numbers, vocab_size = [text.number for text in step.texts], self.lattice.vocab_size
             self._reader = Reader(model, step.histories, numbers=numbers, ahead=ahead, vocab_size=vocab_size)
-        return self._of(self._reader.sync(step.texts)[:, None], [EMPTY] * len(step.texts))
+        return _of_logits(self._reader.sync(step.texts)[:, None], [EMPTY] * len(step.texts), self.lattice.top_k)
 
     def grown(self, trees: Trees) -> Lattice:
         """The tokens that it predicts after the texts and after each node."""
         assert self._reader is not None, "it has read the texts"
         rows = [trees[b] for b in range(len(trees))]
-        return self._of(self._reader.read_trees(rows), rows)
+        return _of_logits(self._reader.read_trees(rows), rows, self.lattice.top_k)
 
-    @torch.inference_mode()
+    def passed(self, step: DraftStep) -> None:
+        """What it has not read, it reads later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathLattice:
+    """Makes lattices from the `top_k` most probable tokens of a head that reads its own draft. One level after another
+    it reads the most probable nodes whose parents it has read, at most as many as `levels` say.
+
+    vocab_size  V of the target
+    """
+
+    head: PathHeads
+    vocab_size: int
+    top_k: int = DEFAULT_TOP_K
+    levels: tuple[int, ...] = LEVELS
+
+    def open(self, requests: int) -> PathLatticeSession:
+        return PathLatticeSession(self, requests)
+
+
+class PathLatticeSession:
+    """A head opened for the requests of one call."""
+
+    def __init__(self, lattice: PathLattice, requests: int):
+        self.lattice, self.levels = lattice, lattice.levels
+        self._head = lattice.head.open(requests)
+
+    def passed(self, step: DraftStep) -> None:
+        self._head.tell(step)
+
+    def begun(self, step: DraftStep) -> Lattice:
+        return self._of(self._head.sync(step)[:, None], [EMPTY] * len(step.texts))
+
+    def grown(self, trees: Trees) -> Lattice:
+        return self._of(*self._head.read_trees([trees[row] for row in range(len(trees))]))
+
     def _of(self, logits: Tensor, trees: Sequence[TokenTree]) -> Lattice:
-        """Of logits [B, 1 + n, V]."""
-        ids, logp, _ = top_of_logits(logits, self.lattice.top_k)
-        padding = [(0, logits.shape[1] - 1 - tree.size) for tree in trees]
-        columns = [[np.pad(one, pad) for one in (tree.tokens, tree.parents)] for tree, pad in zip(trees, padding)]
-        tokens, parents = torch.from_numpy(np.array(columns, np.int64)).to(logits.device).unbind(1)
-        rows = torch.arange(len(trees), device=logits.device)[:, None]
-        surprise = logits.float().logsumexp(dim=-1)[rows, 1 + parents] - logits[rows, 1 + parents, tokens]
-        return lattice_of(ids, -logp, trees, surprise.cpu().numpy())
+        return _of_logits(logits, trees, self.lattice.top_k, self.lattice.head.vocabulary)
+
+
+def lattice_of_source(small: Target | PathHeads, vocab_size: int, top_k: int = DEFAULT_TOP_K) -> Growing:
+    """The lattices of a small model, or of a head that reads its own draft."""
+    if isinstance(small, PathHeads):
+        return PathLattice(head=small, vocab_size=vocab_size, top_k=top_k)
+    return ModelLattice(model=small, vocab_size=vocab_size, top_k=top_k)
+
+
+@torch.inference_mode()
+def _of_logits(
+    logits: Tensor, trees: Sequence[TokenTree], k: int, vocabulary: DraftVocabulary | None = None
+) -> Lattice:
+    """Of logits [B, 1 + n, D] after the root token and the nodes of trees."""
+    ids, logp, _ = top_of_heads(logits, k, vocabulary)
+    padding = [(0, logits.shape[1] - 1 - tree.size) for tree in trees]
+    columns = [[np.pad(one, pad) for one in (tree.tokens, tree.parents)] for tree, pad in zip(trees, padding)]
+    tokens, parents = torch.from_numpy(np.array(columns, np.int64)).to(logits.device).unbind(1)
+    known = torch.ones_like(tokens, dtype=torch.bool)
+    if vocabulary is not None:
+        places = torch.searchsorted(vocabulary.ids.long(), tokens).clamp(max=len(vocabulary.ids) - 1)
+        known, tokens = vocabulary.ids[places] == tokens, places
+    rows = torch.arange(len(trees), device=logits.device)[:, None]
+    surprise = logits.float().logsumexp(dim=-1)[rows, 1 + parents] - logits[rows, 1 + parents, tokens]
+    return lattice_of(ids, -logp, trees, surprise.where(known, torch.inf).cpu().numpy())
 
 
 def lattice_of(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rescore.decode.draft.lattices import Lattices
     from rescore.decode.draft.settings import Settings
     from rescore.decode.draft.text_memory import TextMemory
+    from rescore.decode.models.draft_step import PathHeads
     from rescore.decode.models.target import Target
     from rescore.lm.model.ngram import NGram
 
@@ -52,7 +53,7 @@ class Sources:
     memory       texts of earlier requests
     static       the tree of fixed shape
     neural       a small model that rescores the lattice
-    draft_model  a small model that drafts
+    draft_model  a small model that drafts, or a head that reads its own draft
     target       whose passes are timed where sizes are chosen by time
     sampled      whether text is
     chains       whether trees under q are drafted as their best chains, for a target that reads no trees
@@ -69,7 +70,7 @@ class Sources:
     memory: TextMemory | None = None
     static: StaticTree | None = None
     neural: Target | None = None
-    draft_model: Target | None = None
+    draft_model: Target | PathHeads | None = None
     target: Target | None = None
     sampled: bool = False
     chains: bool = False

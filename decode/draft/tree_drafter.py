@@ -118,6 +118,8 @@ class TreeSession:
         if not isinstance(found, GrowingSession):
             return search(found.sausages(step) if found else blank(len(step.texts)), n=n)
         began = time.perf_counter()
+        if not self.reads:
+            found.passed(step)
         lattices: Sausage | Lattice = found.begun(step) if self.reads else blank(len(step.texts))
         for nodes in found.levels[: max(0, self.reads - 1)]:
             lattices = found.grown(search(lattices, n=nodes))
@@ -153,6 +155,8 @@ class AutoSession(TreeSession):
         rests = getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests()
         self._drafted = not rests
         if rests:
+            if isinstance(self.lattices, GrowingSession):
+                self.lattices.passed(step)
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.texts]
         began = time.perf_counter()
         self.read(step)

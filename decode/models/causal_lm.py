@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.decoder_layers import LongRope, PassState, is_rotary, with_attributes
+from rescore.decode.models.decoder_layers import DecoderLayers, LongRope, PassState, is_rotary, with_attributes
 from rescore.decode.models.fixed_passes import FixedPasses, why_eager
 from rescore.decode.models.model_check import (
     LONG,
@@ -38,6 +38,7 @@ from rescore.decode.models.model_check import (
 from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.slot_cache import CACHE, Form, SlotCache, SlotLayers, SlotStorage, attention_mask
 from rescore.decode.models.target import Block
+from rescore.lattice.checked import whole
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _PROBE_WINDOW = 3
@@ -123,6 +124,7 @@ class CausalLMTarget:
         self.context: int | None = context_of(self.config, self.rope)
         self.longest: int | None = longest_of(self.config)
         self.reach = None if is_rotary(self.decoder) else self.context
+        self._taps: tuple[int, ...] = ()
         self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
         self.planes: dict[Form, int] = {}
         self.fixed: FixedPasses | None = None
@@ -216,13 +218,16 @@ class CausalLMTarget:
         self._state.block = block
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
-        return self._decoder_for(block)(
+        states = self._decoder_for(block)(
             **({"input_ids": block.ids} if embeddings is None else {"inputs_embeds": embeddings}),
             position_ids=positions,
             attention_mask=self.masks(block),
             use_cache=True,
             **{CACHE: layers},
         ).last_hidden_state
+        return (
+            torch.cat([states, *(self._state.tapped[layer] for layer in self._taps)], dim=-1) if self._taps else states
+        )
 
     def _decoder_for(self, block: Block) -> Any:
         return self.decoder
@@ -232,10 +237,24 @@ class CausalLMTarget:
         self._state.block = self._state.whole = block
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = self._output(hidden)
+        logits = self._output(hidden[..., : self.config.hidden_size] if self._taps else hidden)
         for name in self._scaled_by:
             logits = _SCALES[name](logits, getattr(self.config, name))
         return logits
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """From now on states [.., H] have those behind these layers next to them, [.., (1 + f) H]: the residual stream
+        that so many layers have made. ValueError unless each is from 1 to their number.
+        """
+        found = DecoderLayers.of(self.decoder)
+        parts = found.layers
+        for layer in layers:
+            place = whole(layer, "layers", 1, len(parts)) - 1
+            parts[place] = self._state.tapping(parts[place], layer)
+        self.decoder, self._taps = found.replaced(parts), tuple(layers)
+        self._try_out()
+        if self.fixed is not None:
+            self._fix(FixedPasses(self))
 
     def masks(self, block: Block) -> Any:
         """The attention masks of `mask`: one if all layers are alike, else one per kind."""

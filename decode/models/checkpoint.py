@@ -69,19 +69,6 @@ def check_layer_count(folder: Path, config: Mapping[str, Any]) -> None:
                 )
 
 
-def stores_mtp(model: Any) -> bool:
-    """Whether the folder of a model holds weights of MTP modules."""
-    from transformers.modeling_layers import MtpModel
-
-    if (
-        not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None)
-        or not model._keys_to_ignore_on_load_unexpected
-    ):
-        return False
-    pattern = MtpModel.get_mtp_weights_regex(model)
-    return any(pattern.search(name) for name in tensor_files(Path(model.config.name_or_path)))
-
-
 def read_tensors(
     path: Path, shapes: Mapping[str, tuple[int, ...]], integers: Collection[str] = ()
 ) -> dict[str, Tensor]:

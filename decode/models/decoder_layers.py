@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,11 +33,26 @@ class PassState(threading.local):
     whole  the chains of which that is a part
     long   whether longrope takes its angles of long texts; None: for each row those of its text, which is long if a
            pass reads it from its start to past the switch, or goes on past it. Drafts of a short text may go further
+    tapped the outputs of the latest pass's layers that tell theirs, by number
     """
 
     block: Block | None = None
     whole: Block | None = None
     long: bool | None = None
+
+    def __init__(self) -> None:
+        self.tapped: dict[int, Tensor] = {}
+
+    def tapping(self, layer: nn.Module, number: int) -> nn.Module:
+        """A view of a layer that tells its output under this number."""
+
+        def tell(_: nn.Module, given: Any, output: Any) -> None:
+            self.tapped[number] = output[0] if isinstance(output, tuple) else output
+
+        view = with_modules(layer, {})
+        view._forward_hooks = OrderedDict(layer._forward_hooks)
+        view.register_forward_hook(tell)
+        return view
 
     @property
     def read(self) -> Block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +130,33 @@ def top_of_heads(
     columns, logp, entropy = top_of_logits(logits, k)
     ids = columns if vocabulary is None else vocabulary.ids.cpu().numpy()[columns]
     return ids, logp, entropy
+
+
+class PathHeadsSession(Protocol):
+    """A head that reads its own draft, opened for the requests of one call."""
+
+    def tell(self, step: DraftStep) -> None:
+        """Tells of a step; the head reads its states later."""
+
+    def sync(self, step: DraftStep) -> Tensor:
+        """Logits [B, D] of the token after each root token; reads all states. ValueError if some were not told."""
+
+    def read_trees(self, trees: Sequence[TokenTree]) -> tuple[Tensor, list[TokenTree]]:
+        """Reads the nodes of trees behind the root tokens whose parents have been read. Logits [B, 1 + n, D] after the
+        root tokens and these nodes, and the trees of these alone.
+        """
+
+
+@runtime_checkable
+class PathHeads(Protocol):
+    """A head that reads its own draft behind the target's states.
+
+    vocabulary  as in `Heads`
+    """
+
+    vocabulary: DraftVocabulary | None
+
+    def open(self, requests: int) -> PathHeadsSession: ...
 
 
 class StatelessHeads(ABC):

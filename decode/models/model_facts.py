@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rescore.decode.models.blockwise_config import read_config
-from rescore.decode.models.checkpoint import check_layer_count, stores_mtp
+from rescore.decode.models.checkpoint import check_layer_count, tensor_files
 from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
+from rescore.decode.models.path_heads import has_mtp, is_eagle
 from rescore.lattice.checked import read_object
 from rescore.lattice.extras import needed_for
 from rescore.lm.model.tokenizer import TextTokenizer
 
 with needed_for("a model of Hugging Face"):
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
 MTP = "mtp"
 EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
@@ -28,7 +27,7 @@ EARLY = "early:"  # prefix of the model's own first layers as heads: `early_laye
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """As in `OpenModel` and its target: kind, vocab_size, context, longest (which is context for most), trees,
-    tokenizer, end_of_text; and whether it has heads, or its first layers are to draft (`small`).
+    tokenizer, end_of_text; and whether there are heads, or what reads its own draft (`small`).
     """
 
     kind: str
@@ -120,7 +119,7 @@ def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts
         longest=longest_of(text),
         trees=not encoder_decoder and not is_recurrent(config),
         heads=_has_heads(folder, heads, config, encoder_decoder),
-        small=_early(heads),
+        small=_reads_its_draft(folder, heads, config, encoder_decoder),
         tokenizer=tokenizer,
         end_of_text=end_of_text(ends if isinstance(ends, Iterable) else (ends,), tokenizer, text.vocab_size),
     )
@@ -134,24 +133,24 @@ def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_deco
     if encoder_decoder and (heads == MTP or _early(heads)):
         got = ", ".join(config.architectures or ["an encoder-decoder"])
         raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {got}")
-    if heads not in (None, MTP) and not _early(heads) or (heads is None and holds_medusa(folder)):
-        return True
-    if encoder_decoder or _early(heads):
+    if heads is None:
+        return holds_medusa(folder)
+    return heads != MTP and not _early(heads) and not is_eagle(Path(str(heads)))
+
+
+def _reads_its_draft(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
+    """Whether there is what reads its own draft. Of a folder without weights, the configuration says."""
+    if heads not in (None, MTP):
+        return _early(heads) or is_eagle(Path(str(heads)))
+    if encoder_decoder or heads is None and holds_medusa(folder):
         return False
-    stored = _stores_mtp(config)
+    text, counts = config.get_text_config(decoder=True), ("mtp_num_hidden_layers", "num_nextn_predict_layers")
+    stored = has_mtp(folder) if tensor_files(folder) else any(getattr(text, name, None) for name in counts)
     if heads == MTP and not stored:
         raise ValueError(
-            f"{folder}: expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+            f"{folder}: expected a folder whose safetensors hold a layer of multi-token prediction, got none"
         )
     return stored
-
-
-def _stores_mtp(config: Any) -> bool:
-    """Asks the model's class, through an instance without weights."""
-    if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
-        return False
-    with torch.device("meta"):
-        return stores_mtp(AutoModelForCausalLM.from_config(config))
 
 
 def read_hugging_face_config(folder: Path) -> Any:

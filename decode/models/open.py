@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.checkpoint import stores_mtp, tensor_files
+from rescore.decode.models.checkpoint import tensor_files
 from rescore.decode.models.conditioned_heads import stored_heads
+from rescore.decode.models.dflash import dflash_heads, is_dflash
 from rescore.decode.models.draft_step import Heads
 from rescore.decode.models.early_layers import EarlyLayers
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
@@ -20,7 +22,7 @@ from rescore.decode.models.located import convert_gguf, is_gguf, locate_model
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import check_size, matrices_of
 from rescore.decode.models.model_facts import MTP, facts_at, model_place, read_hugging_face_config
-from rescore.decode.models.mtp import MtpHeads
+from rescore.decode.models.path_heads import PathHead, eagle_head, has_mtp, is_eagle, mtp_head
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
 from rescore.lattice.extras import needed_for
@@ -35,7 +37,7 @@ class OpenModel:
 
     target       verifies drafts
     heads        propose drafts; None if there are none
-    small        its own first layers, as a model that drafts; None unless they were asked for
+    small        what reads its own draft: a head, or the model's first layers; None if there is none
     tokenizer    the tokenizer.json beside the model, or None
     end_of_text  ids that end a text, in [0, V); empty if neither configuration nor tokenizer names one
     vocab_size   V
@@ -44,7 +46,7 @@ class OpenModel:
 
     target: Target
     heads: Heads | None
-    small: Target | None
+    small: Target | PathHead | None
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
     vocab_size: int
@@ -62,16 +64,16 @@ def open_model(
     model.safetensors or a folder with it, or the name of a model in a package ("smollm2"; see `locate_model`).
 
     heads   a folder of `rescore train heads` or `rescore train bita`; a folder or file of Medusa heads; "mtp", the
-            multi-token prediction modules stored with the model; or "early:LAYERS", its own first layers
-            (`EarlyLayers`), which are no heads but `small`. None takes the heads in the model's folder: blockwise,
-            Medusa's, MTP's, or none
+            layer of multi-token prediction stored with the model; a folder of EAGLE-3 or DFlash; or "early:LAYERS",
+            its own first layers (`EarlyLayers`). What reads its own draft is `small`: all of these but DFlash. None
+            takes the heads in the model's folder: blockwise, Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for blockwise models, the checkpoint's for Hugging Face
     device  None is the CPU
 
     No code of a checkpoint is run, and weights are read from safetensors alone. ValueError or FileNotFoundError says
     what is missing and how to fix it.
     """
-    found, early = locate_model(path), EarlyLayers.named(heads)
+    found = locate_model(path)
     place, hugging_face = model_place(convert_gguf(found, dtype) if is_gguf(found) else found, heads)
     facts = facts_at(place, hugging_face, heads)
     opened = _hugging_face if hugging_face else _blockwise
@@ -79,7 +81,7 @@ def open_model(
     return OpenModel(
         target=target,
         heads=own,
-        small=early.of(target) if early and isinstance(target, CausalLMTarget) else None,
+        small=_small(place, heads, target) if isinstance(target, CausalLMTarget) else None,
         tokenizer=facts.tokenizer,
         end_of_text=facts.end_of_text,
         vocab_size=target.vocab_size,
@@ -143,11 +145,24 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
 
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
-    if heads is None:
-        stored = isinstance(target, CausalLMTarget) and stores_mtp(model)
-        heads = folder if holds_medusa(folder) else MTP if stored else None
-    if heads is None or EarlyLayers.named(heads):
+    if heads is None and holds_medusa(folder):
+        heads = folder
+    if heads in (None, MTP) or EarlyLayers.named(heads) or is_eagle(Path(str(heads))):
         return None
-    if heads == MTP:
-        return MtpHeads.of_checkpoint(target)
+    if is_dflash(Path(str(heads))):
+        return dflash_heads(Path(str(heads)), target)
     return stored_heads(heads, target.logits, *matrices_of(model))
+
+
+def _small(folder: Path, heads: str | Path | None, target: CausalLMTarget) -> Target | PathHead | None:
+    """What reads its own draft: named, or found in the model's folder."""
+    if early := EarlyLayers.named(heads):
+        return early.of(target)
+    if heads == MTP:
+        return mtp_head(target)
+    if heads is None and not holds_medusa(folder) and has_mtp(folder):
+        try:
+            return mtp_head(target)
+        except ValueError as error:
+            warnings.warn(f"{folder}: its layer of multi-token prediction is not used: {error}", stacklevel=2)
+    return eagle_head(Path(str(heads)), target) if heads is not None and is_eagle(Path(str(heads))) else None

@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 from support import tiny_transformers
 from support.bita import tokens_for
 from support.generating import PLAIN, Prophet, assert_a_chat_continues, ragged, texts_of
-from support.tiny_mtp import modules_of
+from support.public_heads import Mtp
 from tokenizers import Tokenizer, decoders, models
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
@@ -33,7 +33,6 @@ from rescore.decode.engines.huggingface.drafting import _CHECKED
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.medusa import MedusaHeads
-from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.slot_cache import CACHE
 from rescore.lm.build.in_memory import build
 
@@ -303,10 +302,10 @@ def medusa() -> MedusaHeads:
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama", "gpt2"])
 def test_heads_continue_from_a_cache_too(name, tmp_path):
     """Multi-token prediction must see the whole text's hidden states, which a cache does not hold."""
-    model = tiny_transformers.shared(name)
     if name == "deepseek-v3":
-        drafting = Drafting(MtpHeads(CausalLMTarget(model), modules_of(model)), nodes=8)
+        model, drafting = Mtp(tmp_path, name).model, Drafting(tmp_path, nodes=8)
     else:
+        model = tiny_transformers.shared(name)
         tokens_for(name).save(tmp_path, {})
         drafting = Drafting(tmp_path, lm=ngram(), nodes=7)
     assert_a_chat_continues(model, ragged(6, 4), lambda *known: drafting)

@@ -13,13 +13,11 @@ from support import cli
 from support.blocks import chain
 from support.refusals import assert_named, refuses
 from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
-from support.tiny_mtp import checkpoint, known_to_transformers
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.blockwise import BlockwiseHeads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.model_facts import model_facts
-from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.open import open_model
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -113,14 +111,6 @@ def test_medusa_heads_named_or_found(llama, ours, tmp_path):
     assert isinstance(open_model(llama).heads, MedusaHeads) and model_facts(llama).heads
     others = medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)
     assert isinstance(open_model(ours, heads=others).heads, MedusaHeads)
-
-
-def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
-    checkpoint(tmp_path)
-    known_to_transformers(monkeypatch)
-    for heads in ("mtp", None):
-        opened = open_model(tmp_path, heads=heads)
-        assert isinstance(opened.heads, MtpHeads) and opened.heads.slots == 3 and model_facts(tmp_path, heads).heads
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):

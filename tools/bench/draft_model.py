@@ -110,6 +110,8 @@ class KeptLatticeSession:
     def grown(self, trees: Trees) -> Lattice:
         return self._of([trees[row] for row in range(len(trees))])
 
+    def passed(self, step: DraftStep) -> None: ...
+
     def _of(self, trees: list[TokenTree]) -> Lattice:
         predictions, k, most = self.lattice.predictions, self.lattice.top_k, max(tree.size for tree in trees)
         shape = len(trees), 1 + most
@@ -236,7 +238,7 @@ def fit(args: argparse.Namespace, predictions: Predictions, lm: NGram | None, an
     lattice, best, steps = (
         KeptLattice(predictions, tuple(args.levels), 8),
         0.0,
-        {"head": 0.2, "alpha": 0.1, "floor": 1.0},
+        {"floor": 2.0, "alpha": 0.1, "head": 0.2},
     )
 
     def worth(calibration: Calibration) -> float:

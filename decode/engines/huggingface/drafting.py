@@ -20,7 +20,7 @@ from torch import Tensor
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import Drafter, fitted_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.model_lattice import MODEL, ModelLattice
+from rescore.decode.draft.model_lattice import MODEL, lattice_of_source
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
@@ -36,9 +36,11 @@ from rescore.decode.loop.request import Statistics
 from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
+from rescore.decode.models.dflash import dflash_heads, is_dflash
 from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.model_check import matrices_of, rounds_by_pass
 from rescore.decode.models.model_state import state_of
+from rescore.decode.models.path_heads import PathHead, eagle_head, has_mtp, is_eagle, mtp_head
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
@@ -113,7 +115,8 @@ class Drafting:
         if isinstance(source, (str, PathLike)) and is_model_file(source):
             source = model_of(source)
         is_drafter = hasattr(source, "drawn")
-        self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
+        slots = hasattr(source, "slots") or isinstance(source, PathHead)
+        self._of_heads = isinstance(source, (str, PathLike)) or slots and not is_drafter
         if not (self._of_heads or is_drafter or source is None or isinstance(source, NGram)):
             raise TypeError(
                 f"source: expected an n-gram model, heads, a folder of heads or a drafter, got {type(source).__name__}"
@@ -299,7 +302,7 @@ class Drafting:
         known = self._opened.get(model, [])
         opened = next((one for one in known if one.checked is checked), None)
         if opened is None:
-            target, source = checked, self.source
+            target, source = checked, cast("Any", self.source)
             if self._of_heads and isinstance(source, (str, PathLike)):
                 target, source = _stored(Path(source), checked)
                 target.context = None
@@ -314,13 +317,18 @@ class Drafting:
             made = partial(blended_drafter, target, source, memory=memory, nodes=self.nodes)
             if self.draft_model is None:
                 return made()
-            small = ModelLattice(model=causal_target(self.draft_model), vocab_size=target.vocab_size)
+            small = lattice_of_source(causal_target(self.draft_model), target.vocab_size)
             return made(lattice=small, calibration=MODEL)
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
+        lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None
+        if isinstance(source, PathHead):
+            if self.rescorer is not None:
+                raise ValueError("rescorer: expected heads that predict slots, got one that reads its own draft")
+            own = lattice_of_source(source, target.vocab_size)
+            return blended_drafter(target, lm, lattice=own, calibration=MODEL, memory=memory, nodes=self.nodes)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
-            lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None
             return blended_drafter(target, lm, lattice=lattice, memory=memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
 
@@ -383,10 +391,15 @@ def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any])
     return fresh
 
 
-def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
-    """Opens the heads of a folder; returns them with the target to use, which differs for BiTA."""
+def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads | PathHead]:
+    """Opens the heads of a folder; returns them with the target to use, another for BiTA and what sees more states."""
     if BITA.is_at(path):
         return with_tokens(path, target)
+    if is_eagle(path) or is_dflash(path):
+        tapped = causal_target(target.model)
+        return tapped, eagle_head(path, tapped) if is_eagle(path) else dflash_heads(path, tapped)
+    if has_mtp(path):
+        return target, mtp_head(target, path)
     return target, stored_heads(path, target.logits, *matrices_of(target.model))
 
 
@@ -403,5 +416,6 @@ def _needs_every_state(drafter: Any) -> bool:
     """Whether the drafter's heads keep their own state (MTP). They need the hidden state of every token, so the text is
     read anew even if a cache holds it.
     """
-    heads = getattr(getattr(drafter, "lattice", None), "heads", None)
+    lattice = getattr(drafter, "lattice", None)
+    heads = getattr(lattice, "heads", None) or getattr(lattice, "head", None)
     return heads is not None and not isinstance(heads, StatelessHeads)
