@@ -355,9 +355,13 @@ def best_tree(
     nodes: int,
     threads: int = 1,
     next: NDArray[np.int32] | None = None,  # [B, S, K]
+    late: float | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The n = `nodes` most probable prefixes of every lattice under the q of `rescore.decode.draft.calibration`:
     tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
+
+    `late`: of texts, memories and expected texts this part, 0 to 1, is interpolated with the q of a slot, not with the
+    model's p before.
 
     `next`: the lattices are of any shape: S states in topological order in place of slots, and where each candidate
     leads, a later state or none, -1. None: they are sausages.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice import svg
-from rescore.lattice.sausage import Sausage, oracle_lengths, ranks
+from rescore.lattice.sausage import Lattice, Sausage, oracle_lengths, ranks
 from rescore.lattice.short_repr import drawing
 from rescore.lattice.svg import Words
 from rescore.lattice.tree import ROOT, TokenTree
@@ -270,14 +270,14 @@ def draw_tree(
     words: Words = None,
     truth: NDArray | Iterable[int] | None = None,
     certain: int | None = None,
-    listed: Sausage | None = None,
+    listed: Sausage | Lattice | None = None,
     title: str = "",
 ) -> str:
     """The SVG text of a tree. Each node shows its number, its token and, if known, its probability under q.
 
     `truth` [T] is the true continuation (padding -1); the accepted path is drawn bold and ticked. `certain` is the root
-    token, which head 1 predicts. `listed` is the lattice [T, K] of the heads: nodes of an open tree that are not among
-    its candidates are dashed. `words` gives the tokens' texts, a sequence or a function of the id.
+    token, which head 1 predicts. `listed` is the lattice [T, K] of the heads, or one [1, S, K] of another shape: nodes of
+    an open tree that are not among its candidates are dashed. `words` gives the tokens' texts, a sequence or a function of the id.
     """
     true = [] if truth is None else [int(token) for token in truth]
     rows = _rows(tree)
@@ -291,7 +291,8 @@ def draw_tree(
         [f"{len(accepted)} of {tree.size} nodes accepted"] if truth is not None else []
     )
     if proposed:
-        captions.append(f"dashed: {len(proposed)} nodes not among the heads' candidates")
+        whose = "lattice's" if isinstance(listed, Lattice) else "heads'"
+        captions.append(f"dashed: {len(proposed)} nodes not among the {whose} candidates")
     top = MARGIN + 24 * len(captions) + 26
     left = MARGIN + start + GAP
     deepest = int(tree.depths.max(initial=0))
@@ -299,12 +300,15 @@ def draw_tree(
     def place(node: int) -> tuple[float, float]:
         return left + (int(tree.depths[node]) - 1) * (chip + GAP), top + rows[node] * ROW
 
+    def column(depth: int) -> str:
+        return f"token {depth + 1}" if isinstance(listed, Lattice) else f"head {depth + 2}"
+
     body = [
         svg.text(MARGIN, MARGIN + 12 + 24 * line, svg.clean(each), "text title" if line == 0 and title else "text")
         for line, each in enumerate(captions)
     ]
     body += [
-        svg.text(left + depth * (chip + GAP) + chip / 2, top - 10, f"head {depth + 2}", "muted middle")
+        svg.text(left + depth * (chip + GAP) + chip / 2, top - 10, column(depth), "muted middle")
         for depth in range(deepest)
     ]
     middle = rows[tree.parents == ROOT].mean() if tree.size else 0.0
@@ -367,10 +371,17 @@ def _accepted_nodes(tree: TokenTree, truth: list[int]) -> set[int]:
     return nodes
 
 
-def _proposed_nodes(tree: TokenTree, listed: Sausage | None) -> set[int]:
-    """The nodes whose token is not a candidate of its slot."""
+def _proposed_nodes(tree: TokenTree, listed: Sausage | Lattice | None) -> set[int]:
+    """The nodes whose token is not a candidate of its slot, or no arc of the state behind their parent."""
     if listed is None:
         return set()
+    if isinstance(listed, Lattice):
+        states, found = {ROOT: 0}, set()
+        for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
+            arcs = np.flatnonzero(listed.ids[0, states[parent]] == token) if states[parent] >= 0 else []
+            states[node] = int(listed.next[0, states[parent], arcs[0]]) if len(arcs) else -1
+            found |= set() if len(arcs) else {node}
+        return found
     slots = int(listed.lengths)
     return {
         node

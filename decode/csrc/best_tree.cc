@@ -184,7 +184,7 @@ void TreeSearch::weigh_candidates() {
   CostRow cost;
   std::fill_n(cost.begin() + slot.count, kRowStep, INFINITY);
   cache_.match(*lm_, state_, slot, slot_, arc_.data(), lm_cost.data());
-  if (reads_texts())
+  if (reads_texts() && weights_.late < 0)
     for (int i = 0; i < slot.count; ++i) lm_cost[i] = -log_p(blend_.share(slot.tokens[i]), lm_cost[i]);
   for (int i = 0; i < slot.count; ++i) cost[i] = fixed_[slot_][i] + weights_.lm[slot_] * lm_cost[i];
   if (others_[slot_] > -INFINITY) {
@@ -195,6 +195,11 @@ void TreeSearch::weigh_candidates() {
   const double total = log_sum(cost.data(), slot.count + 1);
   scale_ = others_[slot_] + total;
   for (int i = 0; i < slot.count; ++i) logq_[i] = total - cost[i];
+  if (!reads_texts() || weights_.late < 0) return;
+  blend_.take(weights_.late, 1);
+  for (int i = 0; i < slot.count; ++i) logq_[i] = log_p(blend_.share(slot.tokens[i]), -logq_[i]);
+  scale_ = std::max(scale_, kLeastScale);
+  blend_.take(1, std::exp(-scale_));
 }
 
 void TreeSearch::propose_listed() {

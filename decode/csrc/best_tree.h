@@ -5,6 +5,9 @@
 //     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates,
 //     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
 //
+// or, with late texts, p is the n-gram model's alone, and a part of what the running text says is interpolated with
+// this q instead.
+//
 // u(w) is -ln of w's unigram probability, at most 32. rest_t is the cost of a token outside the candidates, with the
 // mass that they leave spread evenly. p sums to 1, so p of the candidates gives the mass of all other tokens, and q is
 // normalised over the whole vocabulary without visiting it. Without the rho arc (`open` false), the same q is searched
@@ -26,13 +29,15 @@
 
 namespace rescore {
 
-constexpr double kLeastMass = 1e-6;  // left to others by a head: float16 candidates may sum to 1 or more
-constexpr double kRarest = 32;       // nats: the 227 or 1000 of unseen tokens do not measure their rarity
-constexpr double kNothing = 1e4;     // a floor from which on tokens outside the candidates have no probability
+constexpr double kLeastMass = 1e-6;   // left to others by a head: float16 candidates may sum to 1 or more
+constexpr double kRarest = 32;        // nats: the 227 or 1000 of unseen tokens do not measure their rarity
+constexpr double kNothing = 1e4;      // a floor from which on tokens outside the candidates have no probability
+constexpr double kLeastScale = -600;  // nats: late texts give tokens something whose slot gives them nothing
 
 // Weights per slot of the lattice.
 struct SlotWeights {
   const double *head, *lm, *prior, *floor;  // [slots]
+  double late = -1;                         // part of late texts' shares, 0 to 1; less than 0: texts are not late
 };
 
 // What a structure allows after a prefix: one token, or `count` of them, the bits of `size` words.

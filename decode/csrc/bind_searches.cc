@@ -173,12 +173,12 @@ class Structures {
 // models: one, or one per lattice, of one vocabulary size. weights [3, slots]: head, prior, floor; alpha [1, slots];
 // lattices may have 0 slots. next: None, or where candidates lead, as in `Sausage`. texts: none, or one per lattice.
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
-// allowed: None, or `lattice.structure.Bounds`.
+// allowed: None, or `lattice.structure.Bounds`. late: as in `SlotWeights`.
 nb::tuple best_tree(const std::vector<const Model*>& models, In<int32_t, 2> histories, In<int32_t, 3> ids,
                     In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
-                    int few, int nodes, int threads, std::optional<In<int32_t, 3>> next) {
+                    int few, int nodes, int threads, std::optional<In<int32_t, 3>> next, std::optional<double> late) {
   expect_range("models", models.size(), 1, INT32_MAX);
   for (const Model* model : models)
     if (!model) throw nb::type_error("models: expected automata, got None");
@@ -194,10 +194,11 @@ nb::tuple best_tree(const std::vector<const Model*>& models, In<int32_t, 2> hist
   if (!memories.empty()) expect_size("memories", memories.size(), batch.rows);
   if (!expected.empty()) expect_size("expected", expected.size(), batch.rows);
   const double* of = weights.data();
-  const SlotWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
+  const SlotWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots, late.value_or(-1)};
   expect_range("threads", threads, 1, 1024);
   expect_range("depth", depth, 1, kMaxNodes);
   expect_range("few", few, 1, 1 << 20);
+  if (late && !(*late >= 0 && *late <= 1)) throw std::invalid_argument("late: expected a part, 0 to 1");
   if (!(least >= 0 && least <= 1)) throw std::invalid_argument("least: expected a probability, 0 to 1");
   return trees(batch.rows, nodes, [&](const Trees& trees) {
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
@@ -261,7 +262,7 @@ void bind_searches(nb::module_& m) {
   m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
         "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,
-        "threads"_a = 1, "next"_a.noconvert() = nb::none());
+        "threads"_a = 1, "next"_a.noconvert() = nb::none(), "late"_a = nb::none());
 }
 
 }  // namespace rescore

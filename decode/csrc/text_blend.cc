@@ -60,6 +60,12 @@ void TextBlend::read(const ContextCounts::State* states, const EditModel::State&
     for (Listed& one : listed_) one.share += of_long(one.token);
 }
 
+void TextBlend::take(double part, double units) {
+  rest_ = 1 - part * (1 - rest_);
+  for (Listed& one : listed_) one.share *= part * units;
+  for (Long& one : long_) one.part.worth *= part * units;
+}
+
 double TextBlend::share(uint32_t token) const {
   const Listed* found = find(token);
   return found ? found->share : of_long(token);

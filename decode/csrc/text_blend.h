@@ -27,6 +27,9 @@ class TextBlend {
   // states [count]: of each text. expected: of the expected one.
   void read(const ContextCounts::State* states, const EditModel::State& expected);
 
+  // Leaves the texts a part of their shares, the rest to others, and counts these in other units.
+  void take(double part, double units);
+
   double rest() const { return rest_; }
   double share(uint32_t token) const;
 

@@ -70,7 +70,8 @@ class Calibration(Checked, frozen=True, kw_only=True):
         q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates,
         q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
 
-    where u(w) is -ln of w's unigram probability, at most 32, and rest is the head's cost of a token outside the
+    and with `late` p is the language model's alone, and the running text is interpolated with this q in place of p.
+    u(w) is -ln of w's unigram probability, at most 32, and rest is the head's cost of a token outside the
     candidates, with the mass that the candidates leave spread evenly. q sums to 1 over the whole vocabulary.
 
     head   at least 0; 1 / head is the heads' temperature
@@ -79,6 +80,8 @@ class Calibration(Checked, frozen=True, kw_only=True):
     floor  extra cost of tokens that a head does not list; 1e4 leaves them nothing
     open   whether tokens other than the candidates may be drafted, by a rho arc in every slot
     text   shares of the running text (prompt included), for contexts of 0, 1, .. tokens; None ignores the text
+    late   the part of the text's shares that counts where the text is interpolated last, 0 to 1: behind what has read
+           the text itself, and says most of it
     """
 
     head: _Weights = (0.55,)
@@ -87,6 +90,7 @@ class Calibration(Checked, frozen=True, kw_only=True):
     floor: _SignedWeights = (-5.5,)
     open: bool = True
     text: Shares | None = None
+    late: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     @classmethod
     def softmax(cls, alpha: Sequence[float], *, head: Sequence[float] = (1.0,)) -> Calibration:
@@ -147,6 +151,7 @@ def propose_trees(
     n: int,
     depth: int | None = None,
     open: bool = True,
+    late: float | None = None,
     texts: Sequence[RequestText] = (),
     memory: Any = None,  # a TextMemory
     structures: Sequence[State | None] = (),
@@ -160,7 +165,7 @@ def propose_trees(
     sausages    lattices [B, T, K] of heads, or of any shape, weighed by alpha [1, T] and `weights` [3, T]
                 (`Calibration.weights`)
     depth       most tokens of a continuation; None: n
-    open        as in `Calibration`
+    open, late  as in `Calibration`
     texts       of each row, or none: what they have of counts, expected texts, memories and n-gram models is read
     memory      for texts that have none of their own, and rows without texts
     structures  states of what bounds each row (None: free), or none
@@ -188,5 +193,6 @@ def propose_trees(
             nodes=n,
             threads=threads,
             next=sausages.next,
+            late=late,
         )
     )

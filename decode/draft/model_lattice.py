@@ -27,7 +27,7 @@ from rescore.lattice.tree import TokenTree, Trees
 
 DEFAULT_TOP_K = 8
 LEVELS = 4, 12
-MODEL = Calibration(head=(1.2,), alpha=(0.4,), prior=(0.0,), floor=(-10.0,), text=SHARES)
+MODEL = Calibration(head=(1.0,), alpha=(0.1,), prior=(0.0,), floor=(-6.0,), text=SHARES, late=0.1)
 """Weights of q with a small model, fitted by tools/bench/draft_model.py (docs/results.md)."""
 
 

@@ -200,6 +200,7 @@ class Rescorer:
             n=whole(n, "n"),
             depth=depth,
             open=self.calibration.open,
+            late=self.calibration.late,
             texts=texts,
             memory=self.memory,
             structures=[acceptor.start(model.vocab_size, ())] * len(rows) if acceptor else [t.state for t in texts],

@@ -9,7 +9,7 @@ target's state. Verified tokens get rows from the target's states; those of draf
              2.2); of several, the first is applied again, as engines do
     EAGLE-3  Li et al. 2025 (arXiv 2503.01840), on the states of several layers; in a folder of its own
 
-docs/use/public-heads.md says which files these are, and what is done where engines differ.
+docs/use/training-heads.md says which models have them, and what is done where engines differ.
 """
 
 from __future__ import annotations

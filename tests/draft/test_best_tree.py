@@ -24,6 +24,7 @@ predictions = st.dictionaries(token, st.floats(0.0078125, 0.25, width=32), max_s
 weights_of_order = st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(-2, 1))
 WITTEN_BELL = (0.0, 1.0, -1.0)
 COPIED = (-1.0, 0.8, 0.3)
+LATE = st.sampled_from([None, 0.0, 0.3, 1.0])
 
 
 def counts(shares, predicted=None, copied=None):
@@ -84,8 +85,8 @@ def steps(problem, prefix, **told):
     return {w: max(every[w], 0.0) for w in proposed}
 
 
-def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
-    """-ln q of every token."""
+def all_steps(problem, prefix, memory=None, foreseen=(), edits=None, late=None):
+    """-ln q of every token. late: this part of the texts is interpolated with the q of a slot."""
     lm, sausage, weights, history, shares, *_ = problem
     t = place(sausage, prefix)
     slot, (head, alpha, prior, floor) = {}, (0.0, 0.0, 0.0, 0.0)
@@ -93,15 +94,20 @@ def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
         slot, (head, alpha, prior, floor) = dict(sausage[t]), (one[t] for one in weights)
     context = lm.context((*history, *prefix))
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
-    if memory:
-        p = memory.distribution((*history, *prefix), p)
-    if shares:
-        text = Text(history, shares, shares, copied=COPIED)
-        for draft, predicted in foreseen:
-            text.foresee(draft, predicted)
-        p = text.distribution(tuple(prefix), p)
-    if edits:
-        p = edits.distribution(prefix, p)
+
+    def with_texts(p):
+        if memory:
+            p = memory.distribution((*history, *prefix), p)
+        if shares:
+            text = Text(history, shares, shares, copied=COPIED)
+            for draft, predicted in foreseen:
+                text.foresee(draft, predicted)
+            p = text.distribution(tuple(prefix), p)
+        return edits.distribution(prefix, p) if edits else p
+
+    late = late if slot else None
+    if late is None:
+        p = with_texts(p)
     rest = math.log(
         max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
     )
@@ -112,6 +118,10 @@ def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
     left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
     total = np.logaddexp.reduce([*weight.values(), left])
     weight |= {w: others + math.log(p[w]) for w in range(VOCAB) if w not in slot}
+    if late is not None:
+        p = np.array([math.exp(weight[w] - total) for w in range(VOCAB)])
+        p = late * with_texts(p) + (1 - late) * p
+        return {w: -math.log(p[w]) for w in range(VOCAB)}
     return {w: total - value for w, value in weight.items()}
 
 
@@ -210,14 +220,16 @@ def assert_best(columns, wanted, nodes):
         assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
-@settings(max_examples=300, deadline=None)
-@given(problems() | branching(), st.integers(1, 40))
-@example(GAINING, 3)
-@example(NEARLY_ALL, 5)
-def test_equals_enumeration(problem, nodes):
+@settings(max_examples=400, deadline=None)
+@given(problems() | branching(), st.integers(1, 40), LATE)
+@example(GAINING, 3, None)
+@example(GAINING, 3, 1.0)
+@example(NEARLY_ALL, 5, None)
+@example(NEARLY_ALL, 5, 0.5)
+def test_equals_enumeration(problem, nodes, late):
     """Of every row of a batch; a smaller tree is the beginning of a larger one."""
-    columns, larger = search(problem, nodes), search(problem, nodes + 1, copies=3, threads=2)
-    assert_best(columns, enumerated(problem), nodes)
+    columns, larger = search(problem, nodes, late=late), search(problem, nodes + 1, copies=3, threads=2, late=late)
+    assert_best(columns, enumerated(problem, late=late), nodes)
     n = int(columns[4][0])
     for mine, other in zip(columns[:4], larger[:4]):
         assert all(np.array_equal(mine[0, :n], row[:n]) for row in other)
@@ -265,11 +277,11 @@ def listed(problem, prefix) -> set[int]:
     return found | {w for w, _ in (sausage[at] if at is not None else ())}
 
 
-def bounded_steps(acceptor, few):
+def bounded_steps(acceptor, few, late):
     """`steps` under a structure: q divided by that of the allowed tokens."""
 
     def steps(problem, prefix):
-        sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix)
+        sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix, late=late)
         allowed = acceptor.of(prefix)
         if len(allowed) == VOCAB:
             mass = 1.0
@@ -295,12 +307,12 @@ def test_a_model_for_each_lattice(problem, own, nodes):
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems() | branching(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
-def test_under_a_structure(problem, nodes, seed, few):
+@given(problems() | branching(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]), LATE)
+def test_under_a_structure(problem, nodes, seed, few, late):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
     acceptor = Acceptor(seed, copies=2)
-    columns = search(problem, nodes, copies=2, allowed=acceptor, few=few)
-    assert_best(columns, enumerated(problem, steps=bounded_steps(acceptor, few)), nodes)
+    columns = search(problem, nodes, copies=2, allowed=acceptor, few=few, late=late)
+    assert_best(columns, enumerated(problem, steps=bounded_steps(acceptor, few, late)), nodes)
 
 
 @settings(max_examples=200, deadline=None)

@@ -18,7 +18,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.request import Finish, Generation, Statistics
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage, draw_tree
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Lattice, Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.model.ngram import NGram
 
@@ -60,6 +60,10 @@ def test_open_trees_tell_what_no_head_lists():
     drawing = draw_tree(tree, listed=sausage())
     assert count(drawing, "proposed") == 2 and "dashed: 2 nodes not among the heads' candidates" in texts(drawing)
     assert count(draw_tree(tree), "proposed") == 0
+    arcs = np.array([[[1, 2], [4, -1]]], np.int32)  # of the root, and behind token 1
+    lattice = Lattice(ids=arcs, cost=np.zeros(arcs.shape, np.float32), next=np.array([[[1, -1], [-1, -1]]], np.int32))
+    drawing = draw_tree(TokenTree.from_parents([1, 2, 4, 4, 3], [-1, -1, 0, 1, 0]), listed=lattice)
+    assert count(drawing, "proposed") == 2 and "token 2" in texts(drawing)
 
 
 @pytest.mark.parametrize("sizes", [(2, 12, 2), (12, 2), (2, 2)])

@@ -61,8 +61,8 @@ def run(args: DumpMakeArgs) -> Result:
     drawn = args.sampling(temperature=0.7, top_p=1.0, seed=1)
     args.check_new()
     model = open_lazy_model(args, args.model, heads=args.heads)
-    if model.facts.small:
-        raise Misuse("--heads early:L: what early layers predict depends on their own draft, which a dump cannot hold")
+    if args.heads and model.facts.small:
+        raise Misuse(f"--heads {args.heads}: what it predicts depends on its own draft, which a dump cannot hold")
     options = ContinuationOptions(
         kind=args.kind,
         top_k=args.top_k,
