@@ -276,8 +276,9 @@ def draw_tree(
     """The SVG text of a tree. Each node shows its number, its token and, if known, its probability under q.
 
     `truth` [T] is the true continuation (padding -1); the accepted path is drawn bold and ticked. `certain` is the root
-    token, which head 1 predicts. `listed` is the lattice [T, K] of the heads, or one [1, S, K] of another shape: nodes of
-    an open tree that are not among its candidates are dashed. `words` gives the tokens' texts, a sequence or a function of the id.
+    token, which head 1 predicts. `listed` is the lattice [T, K] of the heads, or one [1, S, K] of another shape: nodes
+    of an open tree that are not among its candidates are dashed. `words` gives the tokens' texts, a sequence or a
+    function of the id.
     """
     true = [] if truth is None else [int(token) for token in truth]
     rows = _rows(tree)
@@ -378,7 +379,8 @@ def _proposed_nodes(tree: TokenTree, listed: Sausage | Lattice | None) -> set[in
     if isinstance(listed, Lattice):
         states, found = {ROOT: 0}, set()
         for node, (token, parent) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist())):
-            arcs = np.flatnonzero(listed.ids[0, states[parent]] == token) if states[parent] >= 0 else []
+            own = listed.ids[0, states[parent]] if states[parent] >= 0 else listed.ids[0, 0, :0]
+            arcs = np.flatnonzero(own == token)
             states[node] = int(listed.next[0, states[parent], arcs[0]]) if len(arcs) else -1
             found |= set() if len(arcs) else {node}
         return found

@@ -1,11 +1,12 @@
 """Draws docs/pictures/: the worked example (lm/model/example.py) as a sausage before and after rescoring, and as a
-tree; an expected text and its edited form.
+tree; an expected text and its edited form; a tree that a small model has read in two levels.
 
 python tools/draw/pictures.py
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage, draw_tree
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Lattice, Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.model import example
 
@@ -23,6 +24,21 @@ TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
 
 EXPECTED = "total = price * count ; return total".split()
 TEXT = "sum = price * count ; return".split()
+GROWN = (  # token, parent, q, and the state that the small model's arc leads to; None: it has no such arc
+    # After "self.right = right", Qwen2.5-Coder 1.5B drafted for by 0.5B (tools/bench/draft_model.py).
+    ("\n\n", -1, 0.942, 1),
+    ("def", 0, 0.781, 2),
+    (" find", 1, 0.491, -1),
+    (" lowest", 1, 0.181, -1),
+    ("class", 0, 0.136, 3),
+    (" Solution", 4, 0.128, -1),
+    (" the", 2, 0.089, None),
+    (" highest", 1, 0.059, -1),
+    (" highest", 6, 0.035, None),
+    ("=None", -1, 0.033, 4),
+    ("\n\n", 9, 0.03, 5),
+    ("def", 10, 0.025, -1),
+)
 COPIED = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}  # places of the text's tokens in the expected text
 
 
@@ -58,6 +74,22 @@ def edits() -> str:
     return svg.document(end + width + 4, 180, "An expected text, and the text so far that copies it with an edit", body)
 
 
+def grown() -> str:
+    """A tree whose dashed nodes the small model did not list; it had read those that have others behind them."""
+    words = list(dict.fromkeys(word for word, *_ in GROWN)) + [" right"]
+    ids, parents, q, _ = zip(*((words.index(word), *others) for word, *others in GROWN))
+    arcs = np.full((1, 6, 3), -1, np.int32)
+    behind, states = arcs.copy(), {-1: 0} | {node: state for node, (*_, state) in enumerate(GROWN) if state is not None}
+    for node, (parent, state) in enumerate(zip(parents, (one[3] for one in GROWN))):
+        if state is not None:
+            place = int((arcs[0, states[parent]] >= 0).sum())
+            arcs[0, states[parent], place], behind[0, states[parent], place] = ids[node], state
+    lattice = Lattice(ids=arcs, cost=np.where(arcs < 0, np.inf, 0).astype(np.float32), next=behind)
+    tree = replace(TokenTree.from_parents(ids, parents), logq=np.log(np.array(q, np.float32)))
+    given = {"words": words, "truth": ids[:3], "certain": len(words) - 1, "listed": lattice}
+    return draw_tree(tree, title="A tree that a small model has read in two levels", **given)
+
+
 def pictures() -> dict[str, str]:
     """File name and SVG text of each picture."""
     sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
@@ -69,6 +101,7 @@ def pictures() -> dict[str, str]:
         ),
         "tree.svg": draw_tree(TokenTree.from_drafts(best[:4]), title="The four best drafts as one tree", **given),
         "predictions.svg": edits(),
+        "grown-tree.svg": grown(),
     }
 
 
