@@ -51,7 +51,7 @@ def test_texts_are_the_model_s_own(tmp_path):
     assert open_model(tmp_path / "model", heads=tmp_path).heads.slots == 4
     ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
     asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
-    drafting = Drafting(tmp_path)
+    drafting = Drafting(tmp_path, nodes=6)
     found = form.model.generate(ids, custom_generate=drafting, **asked)
     assert found.tolist() == form.model.generate(ids, **asked).tolist()
     assert all(sum(one.drafted) > 0 for one in drafting.statistics)

@@ -137,7 +137,7 @@ def test_hugging_face_s_generate_takes_them_by_their_folder(name, tmp_path):
     form = FORMS[name](tmp_path)
     ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
     asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
-    drafting = Drafting(tmp_path)
+    drafting = Drafting(tmp_path, nodes=6)
     found = form.model.generate(ids, custom_generate=drafting, **asked)
     assert found.tolist() == form.model.generate(ids, **asked).tolist()
     assert all(sum(one.drafted) > 0 for one in drafting.statistics)

@@ -53,8 +53,8 @@ def test_passes_are_counted(calls):
     text = np.concatenate((call.prompt, call.answer))
     right = Scripted(lambda history: text[None, len(history) : len(history) + 2])
     wrong = Scripted(lambda history: [[7, 7]])
-    assert answers.passes(right, call) == 1 + -(-(len(call.answer) - 1) // 3)
-    assert answers.passes(wrong, call) == len(call.answer)
+    assert answers.passes(right, [call]) == [1 + -(-(len(call.answer) - 1) // 3)]
+    assert answers.passes(wrong, [call]) == [len(call.answer)]
 
 
 def test_a_structure_helps(calls):
