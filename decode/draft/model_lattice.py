@@ -137,7 +137,7 @@ def _of_logits(
     tokens, parents = torch.from_numpy(np.array(columns, np.int64)).to(logits.device).unbind(1)
     known = torch.ones_like(tokens, dtype=torch.bool)
     if vocabulary is not None:
-        places = torch.searchsorted(vocabulary.ids.long(), tokens).clamp(max=len(vocabulary.ids) - 1)
+        places = torch.searchsorted(vocabulary.ids.long(), tokens.contiguous()).clamp(max=len(vocabulary.ids) - 1)
         known, tokens = vocabulary.ids[places] == tokens, places
     rows = torch.arange(len(trees), device=logits.device)[:, None]
     surprise = logits.float().logsumexp(dim=-1)[rows, 1 + parents] - logits[rows, 1 + parents, tokens]
