@@ -22,12 +22,13 @@ from rescore.decode.models.path_heads import (
     FIRST_SLOTS,
     SPECULATORS,
     UnreadStates,
+    beside,
     config_of,
     loaded_head,
     read_all,
     vocabulary_of,
 )
-from rescore.decode.models.slot_cache import CACHE, SlotCache, SlotLayers, attention_mask
+from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import read_object, whole
 
@@ -107,14 +108,7 @@ class DFlashHeads(nn.Module):
         target = self._target[0]
         embeddings: Any = self.embed_tokens or target.model.get_input_embeddings()
         x = embeddings(block.ids)
-        cache.begin(block)
-        given = {
-            "attention_mask": attention_mask(block, self.attention, x.dtype),
-            "position_ids": block.positions,
-            "position_embeddings": self.rotary(x, block.positions),
-            "use_cache": True,
-            CACHE: SlotLayers(cache),
-        }
+        given = beside(x, block, cache, self.rotary, self.attention)
         for layer in self.layers.children():
             x = layer(x, **given)
         x = self.norm(x[:, self.first :])

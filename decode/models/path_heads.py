@@ -83,16 +83,24 @@ class PathHead(nn.Module, ABC):
 
     def read(self, block: Block, states: Tensor, cache: SlotCache) -> Tensor:
         """The outputs [R, L, H] of a block of rows; that of token i stands at position i - 1."""
-        cache.begin(block)
-        positions, embedded = block.positions, self.embedded(block.ids)
-        given = {
-            "attention_mask": attention_mask(block, self.attention, embedded.dtype),
-            "position_ids": positions,
-            "position_embeddings": self.rotary(embedded, positions),
-            "use_cache": True,
-            CACHE: SlotLayers(cache),
-        }
-        return self(embedded, states, **given)
+        embedded = self.embedded(block.ids)
+        return self(embedded, states, **beside(embedded, block, cache, self.rotary, self.attention))
+
+
+def beside(x: Tensor, block: Block, cache: SlotCache, rotary: nn.Module, attention: str) -> dict[str, Any]:
+    """What transformers' layers take beside their input x [R, L, H], to read a block behind what the cache has.
+
+    rotary, attention: as in `PathHead`
+    """
+    cache.begin(block)
+    positions = block.positions
+    return {
+        "attention_mask": attention_mask(block, attention, x.dtype),
+        "position_ids": positions,
+        "position_embeddings": rotary(x, positions),
+        "use_cache": True,
+        CACHE: SlotLayers(cache),
+    }
 
 
 class PathReader:

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.public_heads import DFlash
+from support.public_heads import DFlash, assert_generate_takes
 from support.refusals import refuses
 from support.steps import texts_of
 from support.tiny_transformers import V
 
-from rescore import Drafting
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.dflash import dflash_heads
 from rescore.decode.models.draft_step import DraftStep
@@ -49,12 +48,7 @@ def test_texts_are_the_model_s_own(tmp_path):
     form.model.save_pretrained(tmp_path / "model")
     assert model_facts(tmp_path / "model", tmp_path).heads
     assert open_model(tmp_path / "model", heads=tmp_path).heads.slots == 4
-    ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
-    asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
-    drafting = Drafting(tmp_path, nodes=6)
-    found = form.model.generate(ids, custom_generate=drafting, **asked)
-    assert found.tolist() == form.model.generate(ids, **asked).tolist()
-    assert all(sum(one.drafted) > 0 for one in drafting.statistics)
+    assert_generate_takes(form, tmp_path)
 
 
 REFUSED = {

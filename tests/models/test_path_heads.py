@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.public_heads import Eagle3, Mtp
+from support.public_heads import Eagle3, Mtp, assert_generate_takes
 from support.refusals import refuses
 from support.steps import texts_of
 from support.tiny_transformers import V, shared
 
-from rescore import Drafting
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.model_lattice import MODEL, PathLattice
@@ -134,13 +133,7 @@ def test_texts_are_the_model_s_own(form, nodes):
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "qwen3.5", "eagle-3"])
 def test_hugging_face_s_generate_takes_them_by_their_folder(name, tmp_path):
-    form = FORMS[name](tmp_path)
-    ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
-    asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
-    drafting = Drafting(tmp_path, nodes=6)
-    found = form.model.generate(ids, custom_generate=drafting, **asked)
-    assert found.tolist() == form.model.generate(ids, **asked).tolist()
-    assert all(sum(one.drafted) > 0 for one in drafting.statistics)
+    assert_generate_takes(FORMS[name](tmp_path), tmp_path)
 
 
 def test_what_is_known_of_a_folder(tmp_path):

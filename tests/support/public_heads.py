@@ -5,10 +5,13 @@ every row anew, without a cache. transformers' own layers stand for a family's.
 import copy
 import json
 
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from support.tiny_transformers import V, build, randomised
+
+from rescore import Drafting
 
 WIDTH, EPS = 32, 1e-6
 _NEXT = dict(
@@ -242,3 +245,13 @@ class DFlash:
         found = torch.full((self.BLOCK, V), -torch.inf)
         found[:, self.kept] = normed(x, self.w["norm.weight"]) @ self.table.T
         return found if self.anchor else found[1:]
+
+
+def assert_generate_takes(form, folder) -> None:
+    """Drafts of a head in a folder give the text of `generate`."""
+    ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
+    asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
+    drafting = Drafting(folder, nodes=6)
+    found = form.model.generate(ids, custom_generate=drafting, **asked)
+    assert found.tolist() == form.model.generate(ids, **asked).tolist()
+    assert all(sum(one.drafted) > 0 for one in drafting.statistics)

@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from answers import Answer, per_pass
+from fit_shares import texts_of
 from markdown_tables import show_header, show_row
 from msgspec import structs
 from numpy.typing import NDArray
@@ -215,12 +216,8 @@ def drafters(
 def answers_of(dump: Dump, tasks: Sequence[str], limit: int) -> list[Answer]:
     found = []
     for task in tasks:
-        of_task = []
-        for block in dump.blocks(task):
-            prompts = np.split(block.prompt_tokens.astype(np.int32), block.prompt_offsets[1:-1])
-            texts = np.split(block.tokens.astype(np.int32), block.offsets[1:-1])
-            of_task += [Answer(kind=task, prompt=prompt, answer=text) for prompt, text in zip(prompts, texts)]
-        found += of_task[:limit]
+        texts = [one for block in dump.blocks(task) for one in texts_of(block)]
+        found += [Answer(kind=task, prompt=prompt, answer=text) for prompt, text in texts[:limit]]
     return found
 
 
@@ -235,11 +232,7 @@ def table(args: argparse.Namespace, predictions: Predictions, lm: NGram | None, 
 
 def fit(args: argparse.Namespace, predictions: Predictions, lm: NGram | None, answers: Sequence[Answer]) -> None:
     """Moves one weight after another while that gains tokens per pass, at the first of the sizes."""
-    lattice, best, steps = (
-        KeptLattice(predictions, tuple(args.levels), 8),
-        0.0,
-        {"floor": 2.0, "alpha": 0.1, "head": 0.2},
-    )
+    lattice, steps = KeptLattice(predictions, tuple(args.levels), 8), {"floor": 2.0, "alpha": 0.1, "head": 0.2}
 
     def worth(calibration: Calibration) -> float:
         drafter = TreeDrafter(lattice, blend_rescorer(predictions.vocab_size, lm, calibration), nodes=args.nodes[0])
