@@ -29,7 +29,7 @@ HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Weights = tuple[_Weight, ...]
 FORMAT = "rescore settings"
-VERSION = 3  # before, the running text had weights of another form
+VERSION = 4  # before, calibrations did not know text behind a small model
 MOST_BYTES = 4 << 20
 
 

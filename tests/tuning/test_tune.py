@@ -181,7 +181,7 @@ def good(world, headless, read_headless, tuned) -> dict[str, dict]:
     "kind, path, value, message",
     [
         ("heads", "format", "other", ["format", "'other'"]),
-        ("heads", "version", 2, ["version", "3", "2"]),
+        ("heads", "version", 3, ["version", "4", "3"]),
         ("heads", "more", 1, ["'more'"]),
         ("heads", "models", [], ["models"]),
         ("heads", "models", [{"path": "a", "bytes": 1, "crc32": 1}] * 65, ["models", "64"]),
