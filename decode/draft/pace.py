@@ -47,6 +47,7 @@ MAX_NODES = SIZES[-1]
 OTHERWISE = 16  # nodes whose search takes as long as the rest of drafting
 UNTRIED = 8  # steps in which trees are not searched that were larger than what paid
 TRIED = 4  # steps, one after another, in which another number of readings of a small model is tried
+PROMISED = (1.5, 2.5, 5.0)  # tokens of a step that tell texts apart in which a small model is worth more or less
 RECENT = 0.5 ** (1 / 128)  # weight of what a number of readings brought, per step with it
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
@@ -348,13 +349,14 @@ def forget(target: Target) -> None:
 
 class Readings:
     """How many times a step reads a small model before it drafts, up to `most`: as often as brings the most tokens per
-    second, by what steps with each number have brought. Other numbers are tried again as long as that has taken at most
-    `TRYING` of the time.
+    second, by what steps with each number have brought where the text alone promised about as many tokens. Other
+    numbers are tried again as long as that has taken at most `TRYING` of the time.
     """
 
     def __init__(self, most: int) -> None:
-        self._tokens, self._seconds, self._steps, self._seen = np.zeros((4, most + 1))
+        self._tokens, self._seconds, self._steps, self._seen = np.zeros((4, len(PROMISED) + 1, most + 1))
         self._spent = np.zeros(2)  # seconds of all steps, and those that other numbers than the best one cost
+        self._text = 1.0  # tokens that the text alone promised in this step
         self._number, self._left = most, 0  # readings of the current steps, and how many more of these there are
         self._tries = False  # whether that number is not known to be the best
         self._skipped = TRIED  # steps since the last reading
@@ -372,10 +374,11 @@ class Readings:
         if self._began is not None and usual:
             seconds = now - self._began
             if not (self._tries and number and self._skipped >= TRIED):  # else it read much text for few steps
+                at = np.searchsorted(PROMISED, self._text), number
                 for kept, new in ((self._tokens, tokens), (self._seconds, seconds), (self._steps, 1.0)):
                     kept *= DECAY
-                    kept[number] = kept[number] * RECENT + new
-                self._seen[number] += 1
+                    kept[at] = kept[at] * RECENT + new
+                self._seen[at] += 1
             rates = self._rates()
             if number != rates.argmax() and rates.any():
                 self._spent[1] += max(0.0, seconds - tokens / rates.max())
@@ -383,21 +386,36 @@ class Readings:
             self._skipped = 0 if number else self._skipped + 1
         self._began = now
 
-    def choose(self) -> int:
-        """How many times to read in this step."""
+    def choose(self, text: float) -> int:
+        """How many times to read in this step. text: tokens of each request that it promises without."""
+        self._text = text
         if self._left:
             self._left -= 1
             return self._number
-        new = [number for number in (len(self._seen) - 1, 0) if self._seen[number] < TRIED]
-        if not new and self._spent[1] <= TRYING * self._spent[0]:
-            new = [int(np.argmin(self._steps))]
+        new = [number for number in (self._seen.shape[1] - 1, 0) if self._seen[:, number].sum() < TRIED]
+        if new and text > PROMISED[0]:  # the text will do until it promises less
+            new = [0]
+        elif not new and self._spent[1] + self._cost() <= TRYING * self._spent[0]:
+            new = [int(np.argmin(self._steps[np.searchsorted(PROMISED, text)]))]
         self._tries = bool(new)
         self._number, self._left = (new[0], TRIED - 1) if new else (int(np.argmax(self._rates())), 0)
         return self._number
 
+    def _cost(self) -> float:
+        """Seconds that another number of readings may cost, in so many steps."""
+        return TRIED * float(self._seconds.sum() / max(self._steps.sum(), 1e-9))
+
     def _rates(self) -> NDArray[np.float64]:
-        """Tokens per second, 0 where nothing is known."""
-        return self._tokens / np.where(self._steps > 0, self._seconds, np.inf)
+        """Tokens per second of such a step, 0 where nothing is known. A number that was hardly tried where the text
+        promises as many brings what it does elsewhere, or what the text promises.
+        """
+        at = np.searchsorted(PROMISED, self._text)
+        seconds, steps = self._seconds.sum(axis=0), np.maximum(self._steps.sum(axis=0), 1e-9)
+        elsewhere = np.maximum(self._tokens.sum(axis=0) / steps, self._text)
+        elsewhere[0] = self._text
+        rates = elsewhere / np.where(seconds > 0, seconds / steps, np.inf)
+        here = self._tokens[at] / np.where(self._steps[at] > 0, self._seconds[at], np.inf)
+        return np.where(self._seen[at] < TRIED, rates, here)
 
 
 class WidthSession:
@@ -450,13 +468,28 @@ class WidthSession:
         trees: the largest ones; room: the most tokens that each request can still use; drafting: seconds that this step
         has taken so far, without those `spent` on what later steps may leave out.
         """
+        sizes, promised, seconds = self._expected(trees, room)
+        self._searched = nodes = int(sizes[-1])
+        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + self._later * sizes)
+        searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + nodes) if self._fixed else drafting
+        best = self.pace.best(gained, seconds, reading, searches, spent=spent)
+        self.promised = float(promised[best])
+        return int(sizes[best])
+
+    def promise(self, trees: Trees, room: Sequence[int]) -> float:
+        """Tokens of each request that a pass over trees of the best size is expected to bring. Arguments: as `size`."""
+        _, promised, seconds = self._expected(trees, room)
+        return float(promised[np.argmax(promised / seconds)])
+
+    def _expected(
+        self, trees: Trees, room: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Sizes of trees, the tokens of each request that passes over them are expected to bring, and their seconds."""
         p = self.pace.rates.corrected(trees.logq, trees.parents)
         p[trees.depths > np.array(room)[:, None]] = 0
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
-        reading = _rows(self._fixed, rows)
         accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
-        gained = rows + accepted + self._later * rows * sizes
-        costs = self.pace.costs(reading)
+        costs = self.pace.costs(_rows(self._fixed, rows))
         seconds = costs.at([self._tokens(int(n)) for n in sizes])
         if self._tail is not None:
             # Unless every draft is accepted whole, the next pass reads what is new once more: root tokens and what was
@@ -465,11 +498,7 @@ class WidthSession:
             rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
             again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
             seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
-        self._searched = p.shape[1]
-        searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + p.shape[1]) if self._fixed else drafting
-        best = self.pace.best(gained, seconds, reading, searches, spent=spent)
-        self.promised = 1 + float(accepted[best]) / rows
-        return int(sizes[best])
+        return sizes, 1 + accepted / rows, seconds
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +93,7 @@ class TreeSession:
 
     def propose(self, step: DraftStep) -> Proposed:
         self.read(step)
-        return self.trees(step, step.nodes or self.nodes)
+        return self.trees(step, self.listed(step), step.nodes or self.nodes)
 
     def read(self, step: DraftStep) -> None:
         """Reads what was predicted after the nodes rejected in the last pass. The drafts of passes before that, in
@@ -106,25 +105,30 @@ class TreeSession:
                 for text, last, read in zip(step.texts, step.last, step.predictions(TOP)):
                     foresee(text, last, read)
 
-    def trees(self, step: DraftStep, n: int) -> Trees:
-        """Trees of n nodes, or their best chains of at most n tokens."""
-        if not self.drafter.chains:
-            return self.searched(step, n)
-        trees = self.searched(step, max(n, NODES))
-        return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
-
-    def searched(self, step: DraftStep, n: int) -> Trees:
-        search, found = partial(self.rescorer.trees, history=step.texts, depth=self.drafter.depth), self.lattices
+    def listed(self, step: DraftStep) -> Sausage | Lattice:
+        """The lattices of the heads, or of a small model, which reads `reads` times."""
+        found = self.lattices
         if not isinstance(found, GrowingSession):
-            return search(found.sausages(step) if found else blank(len(step.texts)), n=n)
-        began = time.perf_counter()
+            return found.sausages(step) if found else blank(len(step.texts))
         if not self.reads:
             found.passed(step)
-        lattices: Sausage | Lattice = found.begun(step) if self.reads else blank(len(step.texts))
-        for nodes in found.levels[: max(0, self.reads - 1)]:
-            lattices = found.grown(search(lattices, n=nodes))
+            return blank(len(step.texts))
+        began = time.perf_counter()
+        lattices = found.begun(step)
+        for nodes in found.levels[: self.reads - 1]:
+            lattices = found.grown(self._searched(step, lattices, nodes))
         self.spent = time.perf_counter() - began
-        return search(lattices, n=n)
+        return lattices
+
+    def trees(self, step: DraftStep, lattices: Sausage | Lattice, n: int) -> Trees:
+        """Trees of n nodes, or their best chains of at most n tokens."""
+        if not self.drafter.chains:
+            return self._searched(step, lattices, n)
+        trees = self._searched(step, lattices, max(n, NODES))
+        return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
+
+    def _searched(self, step: DraftStep, lattices: Sausage | Lattice, n: int) -> Trees:
+        return self.rescorer.trees(lattices, n=n, history=step.texts, depth=self.drafter.depth)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         if self.rescorer.memory:
@@ -161,8 +165,9 @@ class AutoSession(TreeSession):
         began = time.perf_counter()
         self.read(step)
         if self.readings:
-            self.reads = self.readings.choose()
-        trees = self.trees(step, self.width.wanted)
+            text = self.trees(step, blank(len(step.texts)), self.width.wanted)
+            self.reads, self.spent = self.readings.choose(self.width.promise(text, step.room)), 0.0
+        trees = self.trees(step, self.listed(step), self.width.wanted)
         n = self.width.size(trees, step.room, time.perf_counter() - began - self.spent, self.spent)
         self._proposed = bool(trees.count.any())
         rested = self._proposed and not n

@@ -129,7 +129,7 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
     trees = Trees(**columns, logq=np.zeros(tokens.shape, np.float32), count=np.array([found], np.int32))
     monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
     monkeypatch.setattr(Pace, "rests", lambda _: not left.__length_hint__())
-    monkeypatch.setattr(TreeSession, "searched", lambda *_: trees)
+    monkeypatch.setattr(TreeSession, "trees", lambda *_: trees)
     target = BlockwiseTarget(trained())
     (one,) = generate(target, [text(9, seed=1)], blended_drafter(target), Options(max_tokens=12))
     steps = len(one.statistics.drafted)
