@@ -246,7 +246,9 @@ class ContextModel:
         """Another text that stands where this one does. Both read what either counts; the other's tokens count 0.3."""
 
     def extend(self, tokens: NDArray[np.int32], *, prompt: bool = False) -> None:
-        """Appends tokens [n], each at least 0. Each counts 1, those of a prompt 0.3."""
+        """Appends tokens [n]. Each counts 1, those of a prompt 0.3; of -1, where something stands that is no text, there
+        is no count, and contexts begin anew behind it.
+        """
 
     def evidence(self, tokens: NDArray[np.int32], *, other: bool = False) -> NDArray[np.float32]:
         """Appends tokens [n]; returns what the context of each order, then the longest match, knew of each token

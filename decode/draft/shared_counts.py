@@ -42,9 +42,9 @@ class SharedCounts:
                 if behind is None:
                     behind = self._groups[group] = Behind({None: self._make()})
                 self._of[text] = behind
-                text.counts = self._begun(behind, prompt, text.state, alone)
+                text.counts = self._begun(behind, prompt, text, alone)
 
-    def _begun(self, behind: Behind, prompt: NDArray[np.int32], state: State | None, alone: bool) -> _core.ContextModel:
+    def _begun(self, behind: Behind, prompt: NDArray[np.int32], text: RequestText, alone: bool) -> _core.ContextModel:
         key = prompt.tobytes()
         if key in behind:
             return behind[key].sibling()
@@ -53,8 +53,9 @@ class SharedCounts:
             behind[None] = counts.sibling()
         else:
             counts = counts.sibling()
-        counts.extend(prompt, prompt=True)
-        read_copies(counts, state, prompt)
+        shown = np.isin(prompt, [*text.placeholders])
+        counts.extend(np.where(shown, np.int32(-1), prompt), prompt=True)
+        read_copies(counts, text.state, prompt)
         behind[key] = counts.sibling()
         return counts if alone else counts.sibling()
 

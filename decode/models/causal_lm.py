@@ -125,7 +125,11 @@ class CausalLMTarget:
         self.longest: int | None = longest_of(self.config)
         self.reach = None if is_rotary(self.decoder) else self.context
         self._taps: tuple[int, ...] = ()
-        self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
+        self._scaled_by = [
+            name
+            for name in _SCALES
+            if getattr(self.config, name, None) and reads_field(model, name, around=model.get_decoder())
+        ]
         self.planes: dict[Form, int] = {}
         self.fixed: FixedPasses | None = None
         self.causal = self.config._attn_implementation == "sdpa"
@@ -217,7 +221,9 @@ class CausalLMTarget:
         cache.begin(block, rows)
         self._state.block = block
         # What follows a text's last token is never used, so the end of a draft may have any position.
-        positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
+        positions = cache.positions(block)
+        if self.reach is not None:
+            positions = positions.clamp(max=self.reach - 1)
         states = self._decoder_for(block)(
             **({"input_ids": block.ids} if embeddings is None else {"inputs_embeds": embeddings}),
             position_ids=positions,
@@ -343,6 +349,8 @@ class CausalLMTarget:
 
 def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     """Kinds of attention of the layers; ValueError if one is neither full nor sliding."""
+    if getattr(config, "cross_attention_layers", None):
+        check_kinds(model, [FULL, "cross-attention to images"])
     window = getattr(config, "sliding_window", None) and reads_field(model, "sliding_window")
     named = getattr(config, "layer_types", None) if reads_field(model, "layer_types") else None
     kinds = sorted(set(named or [SLIDING if window else FULL]))

@@ -62,16 +62,21 @@ class PassShape(NamedTuple):
         return _parts(self)[-1][0].stop
 
     def split(self, inputs: Any) -> list[Any]:
-        """Views of an array or tensor int64 [size]: starts [rows], moves [3, m], ids and depths [rows, width], the bits
-        of the ancestors in words of 64, [rows, width, words], and those of the numbers to draw with, [rows, width].
+        """Views of an array or tensor int64 [size]: starts and shifts [2, rows], moves [3, m], ids and depths
+        [rows, width], the bits of the ancestors in words of 64, [rows, width, words], and those of the numbers to draw
+        with, [rows, width].
         """
         return [inputs[at].reshape(part) for at, part in _parts(self)]
 
     def pack(
-        self, block: Block, moves: NDArray[np.int64], uniform: NDArray[np.float64] | None = None
+        self,
+        block: Block,
+        moves: NDArray[np.int64],
+        uniform: NDArray[np.float64] | None = None,
+        shift: Any = None,
     ) -> NDArray[np.int64]:
-        """int64 [size]. block: on the host, of at most these rows and columns; moves: as `SlotCache.moves`; uniform: as
-        in `Draw`.
+        """int64 [size]. block: on the host, of at most these rows and columns; moves, shift: as in `SlotCache`;
+        uniform: as in `Draw`.
 
         Padding is token 0 at the root token's position, or a row of its own, and sees itself.
         """
@@ -80,7 +85,9 @@ class PassShape(NamedTuple):
         starts, moved, ids, depths, words, numbers = self.split(inputs)
         if uniform is not None:
             numbers.view(np.float64)[:rows, :width] = uniform
-        starts[:rows] = block.start.numpy()
+        starts[0, :rows] = block.start.numpy()
+        if shift is not None:
+            starts[1, :rows] = shift
         moved[:, : moves.shape[1]] = moves
         ids[:rows, :width] = block.ids.numpy()
         depths[:rows, :width] = block.depths.numpy()
@@ -90,13 +97,13 @@ class PassShape(NamedTuple):
             words.view(np.uint8)[:rows, :width, : bits.shape[2]] = bits
         return inputs
 
-    def unpack(self, inputs: Tensor) -> tuple[Block, Tensor, Tensor]:
-        """The block, the moves int64 [3, m], and the numbers float64 [rows, width]."""
+    def unpack(self, inputs: Tensor) -> tuple[Block, Tensor, Tensor, Tensor]:
+        """The block, the shift int64 [rows], the moves int64 [3, m], and the numbers float64 [rows, width]."""
         starts, moves, ids, depths, words, numbers = self.split(inputs)
         column = torch.arange(self.width, device=inputs.device)
         ancestors = (words[..., column // 64] >> (column % 64)) & 1
-        block = FixedBlock(ids=ids, start=starts, depths=depths, ancestors=ancestors.bool(), end=self.end)
-        return block, moves, numbers.view(torch.float64)
+        block = FixedBlock(ids=ids, start=starts[0], depths=depths, ancestors=ancestors.bool(), end=self.end)
+        return block, starts[1], moves, numbers.view(torch.float64)
 
 
 @lru_cache(4 * GRAPHS)
@@ -104,7 +111,7 @@ def _parts(shape: PassShape) -> list[tuple[slice, tuple[int, ...]]]:
     """The places and shapes of the parts of what a pass is given."""
     nodes = shape.rows, shape.width
     numbers = nodes if shape.draw else (0, 0)
-    parts = (shape.rows,), (3, shape.moves), nodes, nodes, (*nodes, -(-shape.width // 64)), numbers
+    parts = (2, shape.rows), (3, shape.moves), nodes, nodes, (*nodes, -(-shape.width // 64)), numbers
     stops = np.cumsum([np.prod(part) for part in parts]).tolist()
     return [(slice(start, stop), part) for start, stop, part in zip([0, *stops], stops, parts)]
 
@@ -291,7 +298,7 @@ class FixedPasses:
         end = cache.length(int(block.start.max()) + width)
         cache.reserve(end)
         shape = PassShape(rows, width, end, min(top, self.target.vocab_size), draw.tokens if draw else None)
-        inputs = shape.pack(block, cache.moves(shape.moves), draw.uniform if draw else None)
+        inputs = shape.pack(block, cache.moves(shape.moves), draw.uniform if draw else None, cache.shift)
         (hidden, logits, found), usual = self._results(shape, cache.storage, inputs)
         every = found.numpy()[: block.rows]
         if every[..., 0].min() < 0:
@@ -349,10 +356,12 @@ class FixedPasses:
         Returns hidden states [R, L, width], logits [R, L, V], and int32 [R, L, 1 + 2 top]: the target's own token or
         -1 or -2, the most probable ones, and the bits of their probabilities.
         """
-        block, moves, uniform = shape.unpack(inputs)
+        block, shift, moves, uniform = shape.unpack(inputs)
         storage.move(*moves)
+        cache = SlotCache(shape.rows, shape.end, storage=storage)
+        cache.shift = shift
         with sdpa_kernel([*BACKENDS]):
-            hidden = self.target.read(block, SlotCache(shape.rows, shape.end, storage=storage))
+            hidden = self.target.read(block, cache)
         logits = self.target.logits(hidden)
         if shape.draw:
             found = [shape.draw(logits, uniform)[..., None].int()]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
 """The largest relative error of logits attributed to rounding; a wrong mask or position causes far more."""
 _WRONG_OF_SHORT_FLOATS = 0.1
 LONG = "longrope"
+_PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)", re.ASCII)
 _IN_BLOCKS = (
     "when it is read in blocks",
     "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, or does "
@@ -57,6 +59,11 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
     if rounding := rounds_by_pass(model):
         raise ValueError(
             f"{name}: expected a model that reads tokens together as one by one, got one that does not: {rounding}"
+        )
+    if getattr(model.config.get_text_config(decoder=True), "use_bidirectional_attention", None) in (True, "all"):
+        raise ValueError(
+            f"{name}: expected tokens that see those before them, got a prompt that sees both ways "
+            "(use_bidirectional_attention), which is not read yet"
         )
     alibi = getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False)
     if alibi and reads_field(model, "alibi"):
@@ -125,12 +132,22 @@ def check_attention_alone(model: Any) -> None:
         )
 
 
-def reads_field(model: Any, name: str) -> bool:
+def placeholders_of(config: Any) -> frozenset[int]:
+    """The ids that stand for images or sound in a text, by a configuration's fields."""
+    fields = ((name, value) for name, value in vars(config).items() if _PLACEHOLDER.fullmatch(name))
+    return frozenset(value for _, value in fields if isinstance(value, int))
+
+
+def reads_field(model: Any, name: str, around: Any = None) -> bool:
     """Whether the family's code mentions a configuration field; true if the code cannot be read.
 
-    A field that the code never mentions is left over from another family and means nothing.
+    A field that the code never mentions is left over from another family and means nothing. around: a part of the
+    model; the code of what holds it counts alone.
     """
-    kinds = {kind for module in model.modules() for kind in type(module).__mro__ if _is_family(kind)}
+    holds = [
+        module for module in model.modules() if around is None or module is not around and around in module.modules()
+    ]
+    kinds = {kind for module in holds for kind in type(module).__mro__ if _is_family(kind)}
     sources = (_source(kind) for kind in sorted(kinds, key=lambda kind: not _is_known(kind)))
     return any(source is None or name in source for source in sources)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class RequestText:
     lm      n-gram model of whoever asked (an `NGram`); None: that of the drafter
     group   equal for requests that draft from each other's texts; None: those with the same prompt do
     random  numbers of drawn drafts
+    placeholders  ids of the prompt that stand for images or sound, and are no text
     counts  what followed the text's contexts, after what `read` has read; None until q reads it (`SharedCounts`)
     """
 
@@ -47,6 +48,7 @@ class RequestText:
         self.lm: Any = None
         self.group: Hashable = None
         self.random = random or np.random.default_rng(number)
+        self.placeholders: Collection[int] = ()
         self.counts: _core.ContextModel | None = None
         self.size = 0
         self._edited = 0  # tokens that `edits` has passed over or read

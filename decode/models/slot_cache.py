@@ -200,6 +200,8 @@ class SlotCache:
     stored: called with every layer whose keys and values of a pass have been stored.
     selecting: called with the rows that stay, before the others are removed.
     grain: passes read numbers of slots that are rounded up (`length_of`).
+    shift: int64 [rows], what is added to the positions of each row's tokens, behind images whose tokens share some;
+    None: nothing.
 
     Accepted nodes are moved to their places by the next pass (`keep`), or before anything else uses the cache.
     """
@@ -212,6 +214,7 @@ class SlotCache:
             raise ValueError(f"expected at least one row and one slot, got {rows} and {slots}")
         self.rows, self.grain = rows, grain
         self.held = [0] * rows
+        self.shift: NDArray[np.int64] | Tensor | None = None
         self.stored: Callable[[int], None] | None = None
         self.selecting: Callable[[Sequence[int]], None] | None = None
         self.storage = storage or SlotStorage(rows, slots)
@@ -313,6 +316,13 @@ class SlotCache:
             if column != place
         ]
 
+    def positions(self, block: Block) -> Tensor:
+        """Those of a block's tokens in the rows of the current pass, int64 [R, L]."""
+        if self.shift is None:
+            return block.positions
+        shift = torch.as_tensor(self.shift, device=block.ids.device)
+        return block.positions + (shift if self._rows is None else shift[self._rows])[:, None]
+
     def moves(self, most: int) -> NDArray[np.int64]:
         """Rows, sources and targets of the slots that are still to be moved, int64 [3, m], for a pass that moves them
         first; none if there are more than `most`, which are moved now.
@@ -367,6 +377,7 @@ class SlotCache:
             self.selecting(rows)
         self.settle()
         self.rows = len(rows)
+        self.shift = None if self.shift is None else self.shift[list(rows)]
         if any(row >= after for row, after in zip(rows, rows[1:])):
             self.storage.select(rows)
             return
@@ -380,5 +391,6 @@ class SlotCache:
         self.settle()
         made = copy.copy(self)
         made.rows, made.held, made.stored, made.selecting = 1, [self.held[row]], None, None
+        made.shift = None if self.shift is None else self.shift[row : row + 1]
         made.storage, made._places = self.storage.row(row), {}
         return made

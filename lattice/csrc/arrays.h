@@ -40,9 +40,9 @@ inline void expect_size(const char* name, size_t got, size_t expected) {
             .c_str());
 }
 
-inline void expect_tokens(const char* name, In<int32_t, 1> tokens) {
+inline void expect_tokens(const char* name, In<int32_t, 1> tokens, int32_t least = 0) {
   for (size_t i = 0; i < tokens.shape(0); ++i)
-    if (tokens.data()[i] < 0)
+    if (tokens.data()[i] < least)
       throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
                              std::to_string(tokens.data()[i]))
                                 .c_str());

@@ -30,7 +30,7 @@ Shares shares_of(const std::string& name, In<double, 2> values) {
 }
 
 void extend(ContextModel& model, In<int32_t, 1> tokens, bool prompt) {
-  expect_tokens("tokens", tokens);
+  expect_tokens("tokens", tokens, -1);
   nb::gil_scoped_release release;
   const std::lock_guard writing(model.counts().mutex());
   for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], prompt);

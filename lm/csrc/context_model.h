@@ -193,9 +193,11 @@ class ContextModel {
   }
   // Starts a new text; counts are kept.
   void begin() { place_ = {}; }
+  // Appends a token; kNone, where something stands that is no text, is not counted and begins anew.
   void extend(uint32_t token, bool prompt = false) {
-    counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_, !prompt);
     ++size_;
+    if (token == ContextCounts::kNone) return begin();
+    counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_, !prompt);
   }
   const ContextCounts::Place& place() const { return place_; }
 

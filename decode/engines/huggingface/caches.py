@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,16 @@ from transformers.cache_utils import (
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.model_check import check_logits
 from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, join_rows, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block, FixedShapes
 
 _WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
+_SHOWN = (
+    "after its images or sound",
+    "the family reads text behind them with more than keys, values and positions that count on",
+)
 _TAKEN = (DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer)
 
 
@@ -74,16 +79,51 @@ def held_by(cache: Cache) -> int:
     return int(cache.get_seq_length())
 
 
+def read_prompts(
+    model: Any, ids: Tensor, config: Any, given: Mapping[str, Any], cache: Cache | None
+) -> tuple[DynamicCache, Tensor]:
+    """Reads prompts with images or sound as `generate` does, by the model's own forward. Returns a cache of all tokens
+    but the last, and the logits [B, V] behind that. ValueError unless it keeps keys and values of these tokens alone.
+
+    cache: of what was read before, to be continued in place
+    """
+    cache = cache if cache is not None and held_by(cache) else DynamicCache()
+    if not isinstance(cache, DynamicCache):
+        raise ValueError(
+            f"{CACHE}: expected a DynamicCache to go on with images or sound, got a filled {type(cache).__name__}"
+        )
+    logits = model._prefill(ids, config, {**given, CACHE: cache}).logits[:, -1]
+    size = ids.shape[1]
+    kept = {0 if layer.keys is None else layer.keys.shape[-2] for layer in cache.layers if hasattr(layer, "keys")}
+    if kept != {size}:
+        raise ValueError(
+            f"{type(model).__name__}: expected keys and values of the prompt's {size} tokens in every layer, got "
+            f"{sorted(kept)} of them: layers that attend to images apart from the text (cross-attention) are not read "
+            "yet; leave custom_generate out"
+        )
+    cache.crop(-1)
+    return cache, logits
+
+
 class RememberingTarget:
     """A causal language model whose cache starts with the contents of one of transformers and outlives decoding.
 
-    past: that cache, None if there is none; pads: number of padding slots in each of its rows.
+    past: that cache, None if there is none; pads: number of padding slots in each of its rows; shift: of positions, as
+    in `SlotCache`; expected: logits [B, V] behind the prompts, if only their last tokens are not in the cache. The
+    first pass is a ValueError unless it gives them.
     """
 
     reads_back = True
 
-    def __init__(self, target: CausalLMTarget, past: Cache | None, pads: Sequence[int]):
-        self.target, self.past, self.pads = target, past, pads
+    def __init__(
+        self,
+        target: CausalLMTarget,
+        past: Cache | None,
+        pads: Sequence[int],
+        shift: NDArray[np.int64] | None = None,
+        expected: Tensor | None = None,
+    ):
+        self.target, self.past, self.pads, self._shift, self._expected = target, past, pads, shift, expected
         self.vocab_size, self.context, self.trees = target.vocab_size, target.context, target.trees
 
     @property
@@ -102,6 +142,7 @@ class RememberingTarget:
         self._requests = list(range(len(prompts)))  # of the cache's rows
         self._ended: dict[int, SlotCache] = {}
         self._cache.selecting = self._select
+        self._cache.shift = self._shift
         if self.past is not None and held_by(self.past):
             _restore(self._cache, self.past, self.pads)
         return self._cache, firsts
@@ -112,7 +153,11 @@ class RememberingTarget:
         self._requests = [self._requests[row] for row in rows]
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        return self.target.read(block, cache)
+        hidden = self.target.read(block, cache)
+        if self._expected is not None:
+            check_logits(self.target.model, self.logits(hidden[:, -1]), self._expected, _SHOWN)
+            self._expected = None
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.target.logits(hidden)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -38,6 +38,7 @@ _REMEDIES = {
     "a draft model is given to Drafting",
     "dola_generation": "leave dola_layers out",
 }
+_REPLACING = ("inputs_embeds", "labels", "encoder_outputs")
 _BEAMS = "give num_beams=1, without constraints"
 _KNOWN = {
     "attention_mask",
@@ -63,7 +64,10 @@ class GenerateCall:
     spare       the id that fills a row which ends before the others all the same
     ends        the tokens that end a text
     sampled     whether tokens are sampled
-    cache       the cache to start from and to fill; None if the caller wants none
+    cache       the cache to fill, and to start from unless `past` is there; None if the caller wants none
+    shown       names of arguments with images or sound, which the model's own forward reads with the prompts
+    shift       what is added to the positions of each row's new tokens: those of an image share some
+    past        the cache after the prompts, if that forward has read them, and its logits [B, V] behind them
     scores, logits, wrapped  outputs to return: processed scores, raw scores, a dict
     """
 
@@ -77,6 +81,9 @@ class GenerateCall:
     ends: tuple[int, ...]
     sampled: bool
     cache: Cache | None
+    shown: tuple[str, ...]
+    shift: NDArray[np.int64]
+    past: tuple[Cache, Tensor] | None = None
     scores: bool
     logits: bool
     wrapped: bool
@@ -93,15 +100,17 @@ class GenerateCall:
         kwargs: Mapping[str, Any],
     ) -> GenerateCall:
         """Reads the arguments of `generate`'s decoding method; ValueError for unsupported ones."""
-        _check_mode(model, config, dropped, kwargs)
+        _check_mode(model, config, dropped)
         _check_outputs(config)
+        shown = _shown(model, kwargs)
         wrapped = bool(config.return_dict_in_generate)
         limit = criteria.max_length if criteria.max_length is not None else config.max_length
         most = max(1, limit - ids.shape[1])  # generate decodes a token before it checks the length
         cache = _cache(model, ids, kwargs, config, wrapped, most)
+        pads = _pads(model, ids, kwargs)
         return cls(
             ids=ids,
-            pads=_pads(model, ids, kwargs),
+            pads=pads,
             most=most,
             processors=list(processors),
             criteria=list(criteria),
@@ -110,6 +119,8 @@ class GenerateCall:
             ends=() if config._eos_token_tensor is None else tuple(config._eos_token_tensor.flatten().tolist()),
             sampled=bool(config.do_sample),
             cache=cache,
+            shown=shown,
+            shift=_shift(model, ids, pads, kwargs, shown),
             scores=wrapped and bool(config.output_scores),
             logits=wrapped and bool(config.output_logits),
             wrapped=wrapped,
@@ -129,7 +140,7 @@ class GenerateCall:
         return [row[pad:].cpu().numpy() for row, pad in zip(self.ids, self.pads)]
 
 
-def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Mapping[str, Any]) -> None:
+def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any]) -> None:
     if model.config.is_encoder_decoder:
         raise ValueError(
             f"{_HERE}: expected a decoder-only model, got {type(model).__name__}; "
@@ -158,15 +169,26 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
             f"{_HERE}: expected prefill_chunk_size None, got {config.prefill_chunk_size}: "
             "prompts are read in one pass; leave it out"
         )
+
+
+def _shown(model: Any, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments with images or sound, and what goes with them; ValueError for others, which are not text."""
     more = {name: value for name, value in kwargs.items() if name not in _KNOWN and not _is_nothing(model, name, value)}
+    taken = inspect.signature(model.forward).parameters if _takes_more_than_text(model) else {}
     # What transformers has made of `pixel_values` is named by what it is.
     kinds = {name: f" ({', '.join(value)})" for name, value in more.items() if isinstance(value, Mapping)}
-    unknown = sorted(name + kinds.get(name, "") for name in more)
+    unknown = sorted(name + kinds.get(name, "") for name in more if name not in taken or name in _REPLACING)
     if unknown:
         raise ValueError(
-            f"{_HERE}: expected text only (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
-            "or leave custom_generate out"
+            f"{_HERE}: expected input_ids and attention_mask, and images or sound as the model's forward takes them, "
+            f"got {', '.join(unknown)}; leave it out, or leave custom_generate out"
         )
+    return tuple(more)
+
+
+def _takes_more_than_text(model: Any) -> bool:
+    kinds = getattr(model, "input_modalities", ())  # a string where it is text alone
+    return not isinstance(kinds, str) and len(kinds) > 1
 
 
 def _is_nothing(model: Any, name: str, value: Any) -> bool:
@@ -175,8 +197,7 @@ def _is_nothing(model: Any, name: str, value: Any) -> bool:
     """
     if isinstance(value, Mapping):
         return all(part is None for part in value.values())
-    kinds = getattr(model, "input_modalities", ())  # a string where it is text alone
-    marks = name == "mm_token_type_ids" or name == "token_type_ids" and not isinstance(kinds, str) and len(kinds) > 1
+    marks = name == "mm_token_type_ids" or name == "token_type_ids" and _takes_more_than_text(model)
     return value is None or marks and torch.is_tensor(value) and not value.any()
 
 
@@ -211,14 +232,29 @@ def _pads(model: Any, ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
             f"attention_mask: expected no padding for {type(model).__name__}, whose generate counts it as positions, "
             f"got {int(pads.max())} ids of it; decode prompts of different lengths one by one"
         )
-    positions = kwargs.get("position_ids")  # [B, n], or of several kinds [k, B, n], which are alike in a text
-    usual = (attended.long().cumsum(dim=1) - 1)[attended]
-    planes = [] if positions is None else positions if positions.ndim == 3 else [positions]
-    if any(not torch.equal(plane.to(ids.device).expand(ids.shape)[attended], usual) for plane in planes):
+    return pads.tolist()
+
+
+def _shift(
+    model: Any, ids: Tensor, pads: Sequence[int], kwargs: Mapping[str, Any], shown: Sequence[str]
+) -> NDArray[np.int64]:
+    """What is to be added to the positions of each row's new tokens [B]. `generate` counts on from the last position of
+    the prompt; of positions of several kinds, those of the last kind count. ValueError if text alone is given others
+    than 0, 1, .., or behind images of earlier turns.
+    """
+    positions = kwargs.get("position_ids")  # [B, n], or of several kinds [k, B, n]
+    if positions is None:
+        return np.zeros(len(ids), np.int64)
+    planes = positions.to(ids.device).reshape(-1, *positions.shape[-2:]).expand(-1, *ids.shape)
+    own = torch.arange(ids.shape[1], device=ids.device) - torch.tensor(pads, device=ids.device)[:, None]
+    beyond = planes - own
+    shift = beyond[-1, :, -1]
+    usual = (beyond == 0) | (beyond == shift[:, None]) & _takes_more_than_text(model)
+    if not shown and not bool(usual[..., own >= 0].all()):
         raise ValueError(
             "position_ids: expected those of the attention mask, 0, 1, .. after the padding, got others; leave them out"
         )
-    return pads.tolist()
+    return shift.cpu().numpy()
 
 
 def _fill(criteria: Any, config: Any) -> int | None:

@@ -25,6 +25,7 @@ from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow, sampling
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.model_check import placeholders_of
 from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Target
@@ -98,7 +99,13 @@ def why_undrafted(
     window = _window_left_over(target, given)
     if window is not None and call.ids.shape[1] + call.most > window:
         return f"{CACHE} keeps {window} tokens (sliding_window), which the family does not expect"
+    if call.shown and every_state:
+        return f"heads need the states of all tokens, and {', '.join(call.shown)} were read by the model's own forward"
+    if call.shown and isinstance(target, RecurrentTarget):
+        return f"{', '.join(call.shown)} of a model with recurrent state"
     parts = stretches(call, target)
+    if call.shown and len(parts) > 1:
+        return f"longrope switches its angles within a text with {', '.join(call.shown)}"
     spans = call.cache is not None or call.scores or call.logits or (every_state and parts[-1].kept)
     held = 0 if call.cache is None else held_by(call.cache)
     if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target):
@@ -149,7 +156,7 @@ class RunningCall:
         self.call, self.target = call, target
         self.sampling, processors = sampling_of(call)
         self.rows = [CallRow(call, number, processors) for number in range(call.batch)]
-        self.prompts = call.prompts()
+        self.prompts, self.placeholders = call.prompts(), placeholders_of(target.model.config)
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule
         self.every_state = every_state
@@ -163,8 +170,9 @@ class RunningCall:
         parts = stretches(self.call, self.target)
         call, going = self.call, list(range(self.call.batch))
         wanted = call.cache is not None or call.scores or call.logits
-        kept = wanted or any(part.kept for part in parts[1:])
-        cached = RememberingTarget(self.target, None if self.every_state else call.cache, call.pads) if kept else None
+        kept = wanted or call.past is not None or bool(call.shift.any()) or any(part.kept for part in parts[1:])
+        past, expected = call.past or (None if self.every_state else call.cache, None)
+        cached = RememberingTarget(self.target, past, call.pads, call.shift, expected) if kept else None
         for part in parts:
             self._decode(part, going, cached or self.target, last=part is parts[-1])
             unfinished = [row for row in going if not self.steps.ended[row]]
@@ -217,6 +225,7 @@ class RunningCall:
             memory=self.memories[row],
             lm=self.lms[row],
             group=self.prompts[row].tobytes(),
+            placeholders=self.placeholders,
         )
 
     def _text(self, row: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
+from rescore.decode.engines.huggingface.caches import read_prompts
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import RunningCall, hooked_by_row, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
@@ -197,6 +198,9 @@ class Drafting:
             warnings.warn(f"custom_generate: decoded without drafts, since {undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
+        if call.shown:
+            past = read_prompts(model, call.ids, generation_config, model_kwargs, call.cache)
+            call = replace(call, past=past)
         decoding = RunningCall(
             call,
             opened.target,
