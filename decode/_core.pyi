@@ -246,8 +246,8 @@ class ContextModel:
         """Another text that stands where this one does. Both read what either counts; the other's tokens count 0.3."""
 
     def extend(self, tokens: NDArray[np.int32], *, prompt: bool = False) -> None:
-        """Appends tokens [n]. Each counts 1, those of a prompt 0.3; of -1, where something stands that is no text, there
-        is no count, and contexts begin anew behind it.
+        """Appends tokens [n]. Each counts 1, those of a prompt 0.3; -1, where something stands that is no text, counts
+        nothing, and contexts begin anew behind it.
         """
 
     def evidence(self, tokens: NDArray[np.int32], *, other: bool = False) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from support import tiny_families, tiny_transformers
 from support.generating import PLAIN, Prophet, assert_a_chat_continues, ragged, texts_of
+from support.seeing import FAMILIES, seeing
 from support.tiny_transformers import SWITCH, V, longrope
 from torch import nn
 
@@ -503,53 +504,8 @@ def test_a_table_that_grows_is_not_the_end_of_a_text():
 
 # Models that also read images or sound, with text alone
 
-_TEXT = dict(
-    vocab_size=V,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    pad_token_id=0,
-    max_position_embeddings=256,
-)
-_EYE = dict(
-    hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4
-)
-_QWEN_EYE = dict(depth=1, embed_dim=16, hidden_size=32, num_heads=2, mlp_ratio=2, patch_size=4)
-_PLANES = dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[1, 1, 2]))
-_EAR = dict(
-    d_model=16,
-    encoder_layers=1,
-    encoder_attention_heads=2,
-    encoder_ffn_dim=24,
-    num_mel_bins=8,
-    max_source_positions=16,
-)
-SEEING = {
-    "Gemma3": lambda: dict(text_config=_TEXT, vision_config=_EYE, mm_tokens_per_image=4, image_token_index=5),
-    "Llava": lambda: dict(
-        text_config=transformers.LlamaConfig(**_TEXT), vision_config=transformers.CLIPVisionConfig(**_EYE)
-    ),
-    "SmolVLM": lambda: dict(text_config=transformers.LlamaConfig(**_TEXT), vision_config=_EYE, scale_factor=2),
-    "Qwen2VL": lambda: dict(text_config={**_TEXT, **_PLANES}, vision_config=_QWEN_EYE),
-    "Qwen2Audio": lambda: dict(text_config=transformers.Qwen2Config(**_TEXT), audio_config=_EAR),
-}
 
-
-@functools.cache
-def seeing(name):
-    torch.manual_seed(2)
-    config = getattr(transformers, name + "Config")(**SEEING[name]())
-    model = getattr(transformers, name + "ForConditionalGeneration")(config).eval()
-    for weights in model.parameters():
-        if weights.dim() > 1:
-            nn.init.normal_(weights, std=0.3)
-    return model
-
-
-@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_text_alone_through_classes_that_also_take_images_or_sound(name):
     model = seeing(name)
     for inputs in (ragged(6), ragged(6, 3, 9)):
@@ -557,18 +513,12 @@ def test_text_alone_through_classes_that_also_take_images_or_sound(name):
         same(model, inputs, Drafting(nodes=6))
 
 
-def test_marks_that_nothing_is_an_image_are_text_and_an_image_is_refused():
+def test_marks_that_nothing_is_an_image_are_text():
     """Processors mark every text so."""
     model, inputs = seeing("Gemma3"), ragged(6, 3)
     none = torch.zeros_like(inputs["input_ids"])
     same(model, inputs, token_type_ids=none)
     same(seeing("Qwen2VL"), inputs, mm_token_type_ids=none)
-    image = torch.zeros(1, 3, 16, 16)
-    inputs["input_ids"] = torch.tensor([[9, 5, 5, 5, 5, 8]])
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    refused = partial(plainly, model, inputs, custom_generate=Drafting())
-    refuses(ValueError, partial(refused, pixel_values=image), "image")
-    refuses(ValueError, partial(refused, token_type_ids=(inputs["input_ids"] == 5).long()), "token_type_ids")
 
 
 def test_embeddings_that_are_changed_on_the_way_to_the_decoder_are_found():
