@@ -9,7 +9,6 @@ here; one that fails is rejected.
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +34,7 @@ from rescore.decode.models.model_check import (
     trying_out,
     vocab_size_of,
 )
+from rescore.decode.models.model_state import OfModel
 from rescore.decode.models.private_copy import private_copy
 from rescore.decode.models.slot_cache import CACHE, Form, SlotCache, SlotLayers, SlotStorage, attention_mask
 from rescore.decode.models.target import Block
@@ -81,7 +81,7 @@ def _window_of(buffer: Tensor | None) -> int:
     return window if torch.equal(buffer, causal) else 0
 
 
-class CausalLMTarget:
+class CausalLMTarget(OfModel):
     """A causal language model of transformers as a `Target`.
 
     context is the configuration's max_position_embeddings. Rotary models can compute past it, but were not made for it;
@@ -136,14 +136,6 @@ class CausalLMTarget:
         self._try_out()
         if self.device.type == "cuda":
             self._fix(FixedPasses(self))
-
-    @property
-    def model(self) -> Any:
-        return self._model() if isinstance(self._model, weakref.ref) else self._model
-
-    def let_go(self) -> None:
-        """Refers to the model weakly from now on, so that who keeps this for the model does not keep the model."""
-        self._model = weakref.ref(self.model)
 
     @property
     def device(self) -> torch.device:

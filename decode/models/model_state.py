@@ -12,6 +12,20 @@ from torch.nn.modules import module as torch_module
 _PLAIN = (bool, int, float, str, FunctionType, MethodType)
 
 
+class OfModel:
+    """What refers to a model of transformers."""
+
+    _model: Any
+
+    @property
+    def model(self) -> Any:
+        return self._model() if isinstance(self._model, weakref.ref) else self._model
+
+    def let_go(self) -> None:
+        """Refers to the model weakly from now on, so that who keeps this for the model does not keep the model."""
+        self._model = weakref.ref(self.model)
+
+
 def state_of(model: Any) -> tuple[Any, ...]:
     """A model's modules and their attributes, methods and hooks. Two states are equal if nothing of that has changed. A
     state refers to the model weakly.

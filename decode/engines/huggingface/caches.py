@@ -20,11 +20,13 @@ from transformers.cache_utils import (
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.model_check import check_logits
 from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, join_rows, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block, FixedShapes
 
+ReadTarget = CausalLMTarget | EncoderDecoderTarget
 _WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
 _SHOWN = (
     "after its images or sound",
@@ -106,7 +108,7 @@ def read_prompts(
 
 
 class RememberingTarget:
-    """A causal language model whose cache starts with the contents of one of transformers and outlives decoding.
+    """A model whose cache starts with the contents of one of transformers and outlives decoding.
 
     past: that cache, None if there is none; pads: number of padding slots in each of its rows; shift: of positions, as
     in `SlotCache`; expected: logits [B, V] behind the prompts, if only their last tokens are not in the cache. The
@@ -117,7 +119,7 @@ class RememberingTarget:
 
     def __init__(
         self,
-        target: CausalLMTarget,
+        target: ReadTarget,
         past: Cache | None,
         pads: Sequence[int],
         shift: NDArray[np.int64] | None = None,

@@ -38,7 +38,7 @@ _REMEDIES = {
     "a draft model is given to Drafting",
     "dola_generation": "leave dola_layers out",
 }
-_REPLACING = ("inputs_embeds", "labels", "encoder_outputs")
+_REPLACING = ("inputs_embeds", "labels")
 _BEAMS = "give num_beams=1, without constraints"
 _KNOWN = {
     "attention_mask",
@@ -49,6 +49,7 @@ _KNOWN = {
     "output_attentions",
     "output_hidden_states",
 }
+_ENCODED = {"encoder_outputs", "decoder_attention_mask"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +101,7 @@ class GenerateCall:
         kwargs: Mapping[str, Any],
     ) -> GenerateCall:
         """Reads the arguments of `generate`'s decoding method; ValueError for unsupported ones."""
-        _check_mode(model, config, dropped)
+        _check_mode(config, dropped)
         _check_outputs(config)
         shown = _shown(model, kwargs)
         wrapped = bool(config.return_dict_in_generate)
@@ -140,12 +141,7 @@ class GenerateCall:
         return [row[pad:].cpu().numpy() for row, pad in zip(self.ids, self.pads)]
 
 
-def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any]) -> None:
-    if model.config.is_encoder_decoder:
-        raise ValueError(
-            f"{_HERE}: expected a decoder-only model, got {type(model).__name__}; "
-            "decode with rescore.decode.loop.generate and EncoderDecoderTarget"
-        )
+def _check_mode(config: Any, dropped: Mapping[str, Any]) -> None:
     mode = config.get_generation_mode(dropped.get("assistant_model"))
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         name = mode.value.replace("_", " ")
@@ -173,7 +169,8 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any]) -> None:
 
 def _shown(model: Any, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """The arguments with images or sound, and what goes with them; ValueError for others, which are not text."""
-    more = {name: value for name, value in kwargs.items() if name not in _KNOWN and not _is_nothing(model, name, value)}
+    known = _KNOWN | _ENCODED if model.config.is_encoder_decoder else _KNOWN
+    more = {name: value for name, value in kwargs.items() if name not in known and not _is_nothing(model, name, value)}
     taken = inspect.signature(model.forward).parameters if _takes_more_than_text(model) else {}
     # What transformers has made of `pixel_values` is named by what it is.
     kinds = {name: f" ({', '.join(value)})" for name, value in more.items() if isinstance(value, Mapping)}
@@ -212,18 +209,17 @@ def _check_outputs(config: Any) -> None:
 
 def _pads(model: Any, ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     """Returns the number of leading ids per row that the attention mask excludes."""
-    mask = kwargs.get("attention_mask")
+    name = "decoder_attention_mask" if model.config.is_encoder_decoder else "attention_mask"
+    mask = kwargs.get(name)
     attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
     if attended.shape != ids.shape:
-        raise ValueError(
-            f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}"
-        )
+        raise ValueError(f"{name}: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}")
     pads = (~attended).sum(dim=1)
     left = torch.arange(ids.shape[1], device=ids.device) >= pads[:, None]
     for row in range(len(ids)):
         if bool((attended[row] != left[row]).any()):
             raise ValueError(
-                f"attention_mask: expected padding on the left only, got another mask in row {row}; "
+                f"{name}: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             )
     placed = "position_ids" in inspect.signature(model.forward).parameters
@@ -275,7 +271,7 @@ def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrap
     most: new tokens
     """
     cache = kwargs.get(CACHE)
-    if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
+    if cache is None or model.config.is_encoder_decoder or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
     states = is_recurrent(model.config)
     if states and not continues_states(cache):

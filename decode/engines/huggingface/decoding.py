@@ -17,14 +17,20 @@ from transformers.cache_utils import DynamicSlidingWindowLayer, StaticSlidingWin
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache, held_by
+from rescore.decode.engines.huggingface.caches import (
+    ReadTarget,
+    RememberingTarget,
+    continues_states,
+    fill_cache,
+    held_by,
+)
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.endings import Endings
 from rescore.decode.engines.huggingface.outputs import Steps
 from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow, sampling_of, why_processed_together
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
-from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.model_check import placeholders_of
 from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
@@ -50,7 +56,7 @@ class RotaryStretch:
     kept: bool = True
 
 
-def stretches(call: GenerateCall, target: CausalLMTarget) -> list[RotaryStretch]:
+def stretches(call: GenerateCall, target: ReadTarget) -> list[RotaryStretch]:
     """The parts of a call. `generate` switches the angles of all rows at the step at which the longest one is long."""
     if target.angles is None:
         return [RotaryStretch(most=call.most)]
@@ -74,7 +80,7 @@ def hooked_by_row(model: Any, rows: int) -> str | None:
 
 
 def why_undrafted(
-    call: GenerateCall, target: CausalLMTarget, rule: Rule, every_state: bool, given: Mapping[str, Any]
+    call: GenerateCall, target: ReadTarget, rule: Rule, every_state: bool, given: Mapping[str, Any]
 ) -> str | None:
     """Why the model's own loop decodes a call; None if drafts give the same text.
 
@@ -82,6 +88,10 @@ def why_undrafted(
     """
     if reason := why_processed_together(call, rule, target.vocab_size):
         return reason
+    if isinstance(target, EncoderDecoderTarget):
+        if call.wrapped or getattr(given.get(CACHE), "_is_user_defined", False):
+            return "only the text of an encoder-decoder is returned, no cache or scores"
+        return None
     foreign = [type(one).__name__ for one in call.criteria if type(one) not in ROW_BY_ROW]
     alone = call.fill is not None or target.reach is not None  # whether a row may end before the others
     if foreign and call.scores and call.batch > 1 and alone:
@@ -113,19 +123,19 @@ def why_undrafted(
     return None
 
 
-def _reads_again(call: GenerateCall, target: CausalLMTarget) -> bool:
+def _reads_again(call: GenerateCall, target: ReadTarget) -> bool:
     """Whether the whole texts are read again when the angles switch, as by Phi-3. It counts the padding, so that it
     does so too early if no row is without.
     """
     return not min(call.pads) and target.reads_again
 
 
-def _table_grows(target: CausalLMTarget) -> bool:
+def _table_grows(target: ReadTarget) -> bool:
     """Whether a table of sines is made anew where a text outgrows it, by the length of the cache (XGLM)."""
     return any(hasattr(module, "make_weights") for module in target.decoder.modules())
 
 
-def _window_left_over(target: CausalLMTarget, given: Mapping[str, Any]) -> int | None:
+def _window_left_over(target: ReadTarget, given: Mapping[str, Any]) -> int | None:
     """The window of the cache that `generate` made from a field that the family does not use."""
     layers = getattr(given.get(CACHE), "layers", ())
     windows = [layer.sliding_window for layer in layers if type(layer) is DynamicSlidingWindowLayer]
@@ -142,7 +152,7 @@ class RunningCall:
     def __init__(
         self,
         call: GenerateCall,
-        target: CausalLMTarget,
+        target: ReadTarget,
         drafter: Drafter,
         put: Callable[[Tensor], None] | None,
         *,

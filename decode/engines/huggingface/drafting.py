@@ -25,7 +25,7 @@ from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import MOST_NODES, TreeDrafter
-from rescore.decode.engines.huggingface.caches import read_prompts
+from rescore.decode.engines.huggingface.caches import ReadTarget, read_prompts
 from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import RunningCall, hooked_by_row, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps
@@ -39,6 +39,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.dflash import dflash_heads, is_dflash
 from rescore.decode.models.draft_step import Heads, StatelessHeads
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.model_check import matrices_of, rounds_by_pass
 from rescore.decode.models.model_state import state_of
 from rescore.decode.models.path_heads import PathHead, eagle_head, has_mtp, is_eagle, mtp_head
@@ -201,9 +202,12 @@ class Drafting:
         if call.shown:
             past = read_prompts(model, call.ids, generation_config, model_kwargs, call.cache)
             call = replace(call, past=past)
+        target = opened.target
+        if isinstance(target, EncoderDecoderTarget):
+            target = target.of_states(model_kwargs["encoder_outputs"][0], model_kwargs.get("attention_mask"))
         decoding = RunningCall(
             call,
-            opened.target,
+            target,
             opened.drafter,
             streamer.put if streamer is not None else None,
             rule=rule,
@@ -308,14 +312,16 @@ class Drafting:
         if opened is None:
             target, source = checked, cast("Any", self.source)
             if self._of_heads and isinstance(source, (str, PathLike)):
-                target, source = _stored(Path(source), checked)
+                if isinstance(target, EncoderDecoderTarget):
+                    raise ValueError("heads: expected a decoder alone, got a model with an encoder; leave them out")
+                target, source = _stored(Path(source), target)
                 target.context = None
                 target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
         self._opened[model] = [opened, *(one for one in known if one is not opened)][:STATES]
         return opened
 
-    def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
+    def _drafter(self, target: ReadTarget, source: Any) -> Drafter:
         memory = None if isinstance(self.memory, Sequence) else self.memory
         if source is None or isinstance(source, NGram):
             made = partial(blended_drafter, target, source, memory=memory, nodes=self.nodes)
@@ -362,8 +368,8 @@ def _for_rows(name: str, given: Any, several: bool, batch: int) -> Sequence[Any]
 class _Opened:
     """A model in a state in which it was checked; the target that is decoded, which differs for BiTA; its drafter."""
 
-    checked: CausalLMTarget
-    target: CausalLMTarget
+    checked: ReadTarget
+    target: ReadTarget
     drafter: Drafter
 
 
@@ -373,22 +379,24 @@ class _Checked:
     """
 
     def __init__(self) -> None:
-        self.targets: list[tuple[tuple[Any, ...], CausalLMTarget]] = []
+        self.targets: list[tuple[tuple[Any, ...], ReadTarget]] = []
         self.lock = RLock()  # first calls of one model wait for one test
 
 
-def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> CausalLMTarget:
+def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> ReadTarget:
     """The model as a target; ValueError if drafts would be read otherwise than `generate` reads them."""
     with _OPENING:
         kept = _CHECKED.setdefault(model, _Checked())
     with kept.lock:
         state = (model.dtype, model.device, *state_of(model))
         target = next((target for known, target in kept.targets if known == state), None)
-        fresh = target or causal_target(model)
-        check_prepared(model, fresh, call.ids, given)
+        fresh = target or (EncoderDecoderTarget if model.config.is_encoder_decoder else causal_target)(model)
+        if isinstance(fresh, CausalLMTarget):
+            check_prepared(model, fresh, call.ids, given)
         if target is None:
-            fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
-            check_steps(model, fresh, config, given)
+            if isinstance(fresh, CausalLMTarget):
+                fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
+                check_steps(model, fresh, config, given)
             fresh.let_go()
         others = [one for one in kept.targets if one[1] is not fresh]
         kept.targets = [(state, fresh), *others][:STATES]

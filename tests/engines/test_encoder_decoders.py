@@ -1,0 +1,104 @@
+"""`generate` of encoder-decoders with drafts: T5, BART and Whisper, whose encoder hears."""
+
+import functools
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from support.refusals import refuses
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+from support import tiny_transformers
+from support.generating import PLAIN, ragged
+from support.tiny_transformers import V
+
+from rescore import Drafting
+from rescore.lm.build.in_memory import build
+
+START, NO_TIMES, TIMES = V, V + 1, V + 2  # Whisper's first ids behind those of text; then 0.00, 0.02, .. seconds
+
+
+@functools.cache
+def whisper():
+    torch.manual_seed(3)
+    config = transformers.WhisperConfig(
+        vocab_size=TIMES + 31,
+        d_model=16,
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in LAYERS.items()},
+        num_mel_bins=8,
+        max_source_positions=16,
+        max_target_positions=40,
+        **{f"{name}_token_id": 2 for name in ("pad", "bos", "eos")},
+        decoder_start_token_id=START,
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    for weights in model.parameters():
+        if weights.dim() > 1:
+            torch.nn.init.normal_(weights, std=0.3)
+    told = dict(decoder_start_token_id=START, eos_token_id=2, pad_token_id=2, no_timestamps_token_id=NO_TIMES)
+    told |= dict(suppress_tokens=[5, 6], begin_suppress_tokens=[2, 9], is_multilingual=False, max_length=40)
+    model.generation_config = transformers.GenerationConfig(**told, max_initial_timestamp_index=20)
+    return model
+
+
+LAYERS = dict(layers=2, attention_heads=2, ffn_dim=24)
+
+
+def sound(rows, seed=0):
+    return {"input_features": torch.randn(rows, 8, 32, generator=torch.Generator().manual_seed(seed))}
+
+
+def model_of(texts):
+    """An n-gram model of the texts' ids."""
+    return build(
+        [row.numpy().astype(np.int32) for row in texts], order=3, vocab_size=int(texts.max()) + 1, end_of_text=2
+    )
+
+
+CALLS = {
+    "t5": lambda: (tiny_transformers.shared("t5"), ragged(6, 3, 9), dict(PLAIN, max_new_tokens=14)),
+    "bart": lambda: (tiny_transformers.shared("bart"), ragged(6, 3, 9), dict(PLAIN, max_new_tokens=14)),
+    "whisper": lambda: (whisper(), sound(3), dict(max_new_tokens=14)),
+    "whisper with times": lambda: (whisper(), sound(3), dict(max_new_tokens=14, return_timestamps=True)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_texts_are_those_of_plain_decoding(name):
+    model, inputs, more = CALLS[name]()
+    plain = model.generate(**inputs, **more)
+    for drafting in (Drafting(), Drafting(nodes=6), Drafting(model_of(plain), nodes=6)):
+        assert model.generate(**inputs, **more, custom_generate=drafting).tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_drafts_that_are_right_save_passes(name):
+    model, inputs, more = CALLS[name]()
+    inputs = {key: value[:1] for key, value in inputs.items()}
+    plain = model.generate(**inputs, **more)
+    drafting = Drafting(prediction=plain[0], nodes=6)
+    assert model.generate(**inputs, **more, custom_generate=drafting).tolist() == plain.tolist()
+    assert sum(drafting.statistics[0].accepted) > 3
+
+
+def test_a_model_is_not_kept():
+    model = tiny_transformers.build("t5")
+    model.generate(**ragged(4), **PLAIN, max_new_tokens=4, custom_generate=Drafting())
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_left_to_the_model_and_what_is_refused():
+    model, inputs, more = CALLS["t5"]()
+    plain = model.generate(**inputs, **more, return_dict_in_generate=True, output_scores=True)
+    with pytest.warns(UserWarning, match="only the text of an encoder-decoder"):
+        got = model.generate(
+            **inputs, **more, return_dict_in_generate=True, output_scores=True, custom_generate=Drafting()
+        )
+    assert got.sequences.tolist() == plain.sequences.tolist()
+    refuses(ValueError, lambda: model.generate(**inputs, **more, custom_generate=Drafting("heads")), "encoder")
