@@ -53,11 +53,7 @@ class CommandSources:
             return "blend-without-heads"
         if self.facts.heads and len(self.args.lm) > 1:  # of which a tree weighs one
             return "parallel-rescored" if self.facts.trees else "rescored"
-        if self.facts.heads and (self.facts.trees or self.facts.recurrent):
-            return "tree" if self.args.alpha else "blend"
-        if self.facts.heads:
-            return "rescored" if self.args.lm or self.args.settings else "base"
-        return "blend" if self.facts.trees or self.facts.recurrent else "none"
+        return "tree" if self.facts.heads and self.args.alpha else "blend"
 
     def make(self, kind: str, *, layout: str | None = None, nodes: int | str | None = None) -> CommandDrafter:
         """The drafter of that kind. nodes: in place of those of the command line."""
@@ -75,7 +71,7 @@ class CommandSources:
             raise Misuse(f"--drafter {kind}: --nodes auto: only for trees under a q; give a number of nodes")
         if lack := self._lack(spec):
             raise Misuse(f"--drafter {kind}: {lack}")
-        chains = self.facts.recurrent and layout != "rows"
+        chains = not self.facts.trees and layout != "rows"
         laid = TreeLayout() if chains and spec.searches_q else self._layout(spec, sizes, layout)
         return CommandDrafter(name=kind, drafter=spec.made(self._sources(spec, sizes, chains), sizes), layout=laid)
 

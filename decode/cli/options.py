@@ -57,9 +57,10 @@ def argument(
     *,
     several: bool = False,
     choices: Iterable[str] | None = None,
+    needed: bool = True,
 ) -> Any:
-    """A positional argument, or one or more."""
-    more: dict[str, Any] = {"nargs": "+"} if several else {}
+    """A positional argument, or one or more; or, if it is not needed, any number."""
+    more: dict[str, Any] = {"nargs": "+" if needed else "*"} if several else {}
     return _field(MISSING, (), help, type=parse, metavar=metavar, choices=choices, **more)
 
 

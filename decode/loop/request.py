@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.prediction import count_copied, edit_model
 from rescore.decode.models.request_text import RequestText
-from rescore.decode.models.target import Switching, Target
+from rescore.decode.models.target import Seeing, Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.checked import whole
@@ -104,7 +104,6 @@ class Request:
     memory      earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
     lm          n-gram model of whoever asks, or its file (`model_of`); None: that of the drafter
     group       requests of a call with equal groups draft from each other's texts; None: those with the same prompt
-    placeholders  ids in the prompt that stand for images or sound: no text, which drafts would copy
     """
 
     prompt: ArrayLike
@@ -118,7 +117,6 @@ class Request:
     memory: TextMemory | None = None
     lm: NGram | str | os.PathLike[str] | None = None
     group: Hashable = None
-    placeholders: Collection[int] = ()
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -221,7 +219,7 @@ class ActiveRequest:
         self.seeds, random = self._numbers(request, shaping.sampling)
         self.text = RequestText(first, number=index, room=self.max_tokens, random=random)
         self.text.memory, self.text.group = request.memory, request.group
-        self.text.placeholders = request.placeholders
+        self.text.placeholders = target.placeholders if isinstance(target, Seeing) else ()
         if request.lm is not None:
             self.text.lm = model_of(request.lm).widened(target.vocab_size)
         self.shaping = shaping.with_processors(request.processors)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
 """The largest relative error of logits attributed to rounding; a wrong mask or position causes far more."""
 _WRONG_OF_SHORT_FLOATS = 0.1
 LONG = "longrope"
-_PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)", re.ASCII)
 _IN_BLOCKS = (
     "when it is read in blocks",
     "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, or does "
@@ -130,12 +128,6 @@ def check_attention_alone(model: Any) -> None:
             f"{type(model).__name__}: expected attention alone, got a model with recurrent state, "
             f"which cannot be rolled back when a draft is rejected; {remedy}"
         )
-
-
-def placeholders_of(config: Any) -> frozenset[int]:
-    """The ids that stand for images or sound in a text, by a configuration's fields."""
-    fields = ((name, value) for name, value in vars(config).items() if _PLACEHOLDER.fullmatch(name))
-    return frozenset(value for _, value in fields if isinstance(value, int))
 
 
 def reads_field(model: Any, name: str, around: Any = None) -> bool:

@@ -21,6 +21,7 @@ with needed_for("a model of Hugging Face"):
     from transformers import AutoConfig
 
 MTP = "mtp"
+_PLACED = ("whisper",)  # encoder-decoders whose decoder takes positions
 EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
 
 
@@ -39,11 +40,6 @@ class ModelFacts:
     small: bool
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether it has recurrent state, for which the best chain of every tree is drafted."""
-        return self.kind == "causal-lm" and not self.trees
 
 
 def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts:
@@ -117,7 +113,7 @@ def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts
         vocab_size=text.vocab_size,
         context=getattr(config, "max_position_embeddings", None) if encoder_decoder else context_of(text),
         longest=longest_of(text),
-        trees=not encoder_decoder and not is_recurrent(config),
+        trees=config.model_type in _PLACED if encoder_decoder else not is_recurrent(config),
         heads=_has_heads(folder, heads, config, encoder_decoder),
         small=_reads_its_draft(folder, heads, config, encoder_decoder),
         tokenizer=tokenizer,

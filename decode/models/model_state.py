@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator
 from types import FunctionType, MethodType
@@ -9,6 +10,7 @@ from typing import Any
 
 from torch.nn.modules import module as torch_module
 
+_PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)", re.ASCII)
 _PLAIN = (bool, int, float, str, FunctionType, MethodType)
 
 
@@ -20,6 +22,12 @@ class OfModel:
     @property
     def model(self) -> Any:
         return self._model() if isinstance(self._model, weakref.ref) else self._model
+
+    @property
+    def placeholders(self) -> frozenset[int]:
+        """The ids that stand for images or sound in a text, by the configuration's fields."""
+        fields = ((name, value) for name, value in vars(self.model.config).items() if _PLACEHOLDER.fullmatch(name))
+        return frozenset(value for _, value in fields if isinstance(value, int))
 
     def let_go(self) -> None:
         """Refers to the model weakly from now on, so that who keeps this for the model does not keep the model."""

@@ -28,7 +28,19 @@ from rescore.decode.models.target import Target
 from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForMultimodalLM,
+        AutoModelForSeq2SeqLM,
+        AutoModelForSpeechSeq2Seq,
+    )
+
+_KINDS: tuple[Any, ...] = (
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,  # before causal models, which have a decoder of Whisper alone
+    AutoModelForMultimodalLM,
+    AutoModelForCausalLM,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,7 +127,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     """Loads a model and checks that all weights were stored: transformers would fill in random ones and only log it."""
     config = read_hugging_face_config(folder)
     try:
-        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        kind = next((one for one in _KINDS if type(config) in one._model_mapping), AutoModelForCausalLM)
         check_size(kind, config, set(tensor_files(folder).values()))
         loaded: Any = kind.from_pretrained(
             folder,

@@ -272,6 +272,14 @@ class Fixable(Protocol):
 
 
 @runtime_checkable
+class Seeing(Protocol):
+    """A target whose prompts may have images or sound. placeholders: the ids that stand for them."""
+
+    @property
+    def placeholders(self) -> frozenset[int]: ...
+
+
+@runtime_checkable
 class Switching(Protocol):
     """A target that reads a text otherwise once it is longer than `switch` tokens, as longrope does.
 

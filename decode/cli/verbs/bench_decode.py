@@ -201,7 +201,7 @@ def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
         from rescore.decode.bench.llama_cpp import LLAMA_CPP as peers
     for spec in SPECS.values():
         if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
-            yield from plans(spec, model.trees or model.recurrent, len(args.lm))
+            yield from plans(spec, len(args.lm))
     yield from (Plan(name=name, kind=None) for name in peers)
 
 
@@ -213,18 +213,18 @@ def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bo
     return bool(getattr(args, need) or (need == "lm" and "settings" in spec.options and args.settings))
 
 
-def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
+def plans(spec: Spec, lms: int) -> Iterator[Plan]:
     """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
     if lms > 1 and spec.one_lm:
         return
     nodes = spec.sizes.nodes
     if spec.searches_q:
-        for size in (*SIZES, "auto") if trees else ():
+        for size in (*SIZES, "auto"):
             yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
         return
     name, options = (row_name(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
     yield Plan(name=name, kind=spec.name, options=options)
-    if trees and (spec.sizes.paths or 1) > 1:  # the paper's form
+    if (spec.sizes.paths or 1) > 1:  # the paper's form
         yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
 
 

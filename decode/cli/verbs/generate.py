@@ -73,9 +73,19 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
       rescore generate --model MODEL --tools tools.json --compare "Weather in Rome?"
       rescore generate --model MODEL --chat --prediction old.py "Rename `x` in ..."
       rescore generate --model MODEL --drafter none --json - "One" "Two"
+      rescore generate --model DIR --chat --image cat.png "What is it doing?"
+      rescore generate --model WHISPER --audio speech.wav --compare
     """
 
-    prompts: Sequence[str] = argument("PROMPT", "text to continue; - reads standard input", several=True)
+    prompts: Sequence[str] = argument("PROMPT", "text to continue; - reads standard input", several=True, needed=False)
+    image: Sequence[Path] = option("FILE", "an image that every prompt is about; repeatable", Path, several=True)
+    audio: Sequence[Path] = option(
+        "FILE",
+        "a WAV file that every prompt is about, or, with a model that writes down speech and without prompts, a text; "
+        "repeatable",
+        Path,
+        several=True,
+    )
     memory: Path | None = option(
         "FILE",
         ".npy file of earlier texts, a further source of the blend; the texts are appended to it, and it is created if "
@@ -139,6 +149,8 @@ def run(args: GenerateArgs) -> Result:
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
 
+    if not (args.prompts or args.image or args.audio):
+        raise Misuse("PROMPT: expected a text to continue, got none")
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)
     use_threads(args.threads)
@@ -147,7 +159,12 @@ def run(args: GenerateArgs) -> Result:
     kind = args.drafter or sources.default()
     sources.check_used(kind)
     sources.check_inputs()
-    ids = model.encoded(prompts, args.max_tokens)
+    if args.image or args.audio:
+        model, ids, shaping = show_prompts(args, model, prompts, shaping)
+        prompts = prompts or [str(path) for path in args.audio]
+        sources = CommandSources(args, model)
+    else:
+        ids = model.encoded(prompts, args.max_tokens)
     began = time.perf_counter()
     structure = open_structure(args, model)
     structure_ms = 1e3 * (time.perf_counter() - began)
@@ -205,6 +222,33 @@ def run(args: GenerateArgs) -> Result:
             lines.append(("structure", f"opened in {structure_ms:,.0f} ms, its tokenizer included"))
             report["structure_ms"] = structure_ms
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
+
+
+def show_prompts(
+    args: GenerateArgs, model: LazyModel, prompts: list[str], shaping: Shaping
+) -> tuple[LazyModel, list[NDArray[np.int32]], Shaping]:
+    """The model after it has read images and sound with the prompts, the ids of these, and the shaping with the
+    processors that its own `generate` runs.
+    """
+    from dataclasses import replace
+
+    from rescore.decode.engines.huggingface.shown import show
+    from rescore.decode.models.causal_lm import CausalLMTarget
+    from rescore.decode.models.draft_step import StatelessHeads
+    from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+    from rescore.decode.models.located import locate_model
+    from rescore.decode.models.path_heads import PathHead
+
+    opened = model.opened
+    if not isinstance(opened.target, (CausalLMTarget, EncoderDecoderTarget)):
+        raise Misuse("--image, --audio: only for models of transformers")
+    if isinstance(opened.small, PathHead) or opened.heads and not isinstance(opened.heads, StatelessHeads):
+        raise Misuse("--image, --audio: expected no heads that read all tokens themselves; leave --heads out")
+    shown = show(opened.target, locate_model(args.model), prompts, args.image, args.audio, chat=args.chat)
+    for number, one in enumerate(shown.prompts, 1):
+        model.check_length(f"prompt {number}", len(one), args.max_tokens)
+    read = replace(opened, target=shown.target)
+    return replace(model, load=lambda: read), shown.prompts, shaping.with_processors(shown.processors)
 
 
 def open_prediction(path: Path | None, model: LazyModel) -> NDArray[np.int32] | None:

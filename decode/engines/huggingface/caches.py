@@ -136,6 +136,10 @@ class RememberingTarget:
     def fixed(self) -> FixedShapes | None:
         return self.target.fixed
 
+    @property
+    def placeholders(self) -> frozenset[int]:
+        return self.target.placeholders
+
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[SlotCache, list[NDArray[np.int64]]]:

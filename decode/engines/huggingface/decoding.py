@@ -31,7 +31,6 @@ from rescore.decode.engines.huggingface.row import ROW_BY_ROW, CallRow, sampling
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.model_check import placeholders_of
 from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Target
@@ -166,7 +165,7 @@ class RunningCall:
         self.call, self.target = call, target
         self.sampling, processors = sampling_of(call)
         self.rows = [CallRow(call, number, processors) for number in range(call.batch)]
-        self.prompts, self.placeholders = call.prompts(), placeholders_of(target.model.config)
+        self.prompts = call.prompts()
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule
         self.every_state = every_state
@@ -235,7 +234,6 @@ class RunningCall:
             memory=self.memories[row],
             lm=self.lms[row],
             group=self.prompts[row].tobytes(),
-            placeholders=self.placeholders,
         )
 
     def _text(self, row: int) -> NDArray[np.int64]:
