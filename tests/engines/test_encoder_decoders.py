@@ -1,6 +1,5 @@
 """`generate` of encoder-decoders with drafts: T5, BART and Whisper, whose encoder hears."""
 
-import functools
 import gc
 import weakref
 
@@ -13,38 +12,9 @@ torch = pytest.importorskip("torch")
 
 from support import tiny_transformers
 from support.generating import PLAIN, ragged
-from support.tiny_transformers import V
 
 from rescore import Drafting
 from rescore.lm.build.in_memory import build
-
-START, NO_TIMES, TIMES = V, V + 1, V + 2  # Whisper's first ids behind those of text; then 0.00, 0.02, .. seconds
-
-
-@functools.cache
-def whisper():
-    torch.manual_seed(3)
-    config = transformers.WhisperConfig(
-        vocab_size=TIMES + 31,
-        d_model=16,
-        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in LAYERS.items()},
-        num_mel_bins=8,
-        max_source_positions=16,
-        max_target_positions=40,
-        **{f"{name}_token_id": 2 for name in ("pad", "bos", "eos")},
-        decoder_start_token_id=START,
-    )
-    model = transformers.WhisperForConditionalGeneration(config).eval()
-    for weights in model.parameters():
-        if weights.dim() > 1:
-            torch.nn.init.normal_(weights, std=0.3)
-    told = dict(decoder_start_token_id=START, eos_token_id=2, pad_token_id=2, no_timestamps_token_id=NO_TIMES)
-    told |= dict(suppress_tokens=[5, 6], begin_suppress_tokens=[2, 9], is_multilingual=False, max_length=40)
-    model.generation_config = transformers.GenerationConfig(**told, max_initial_timestamp_index=20)
-    return model
-
-
-LAYERS = dict(layers=2, attention_heads=2, ffn_dim=24)
 
 
 def sound(rows, seed=0):
@@ -61,8 +31,12 @@ def model_of(texts):
 CALLS = {
     "t5": lambda: (tiny_transformers.shared("t5"), ragged(6, 3, 9), dict(PLAIN, max_new_tokens=14)),
     "bart": lambda: (tiny_transformers.shared("bart"), ragged(6, 3, 9), dict(PLAIN, max_new_tokens=14)),
-    "whisper": lambda: (whisper(), sound(3), dict(max_new_tokens=14)),
-    "whisper with times": lambda: (whisper(), sound(3), dict(max_new_tokens=14, return_timestamps=True)),
+    "whisper": lambda: (tiny_transformers.whisper(), sound(3), dict(max_new_tokens=14)),
+    "whisper with times": lambda: (
+        tiny_transformers.whisper(),
+        sound(3),
+        dict(max_new_tokens=14, return_timestamps=True),
+    ),
 }
 
 

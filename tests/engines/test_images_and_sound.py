@@ -13,6 +13,7 @@ from support.seeing import FAMILIES, REFUSED, SHOWN, seeing, shown
 
 from rescore import Drafting
 from rescore.decode.engines.huggingface import call
+from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.slot_cache import CACHE
 
 QWEN = "Qwen2VL"  # positions of images, which behind them go on from less than the number of tokens
@@ -49,6 +50,24 @@ def test_a_draft_that_is_right_saves_passes(name):
     drafting = Drafting(Prophet(plain))
     written(seeing(name), inputs, custom_generate=drafting)
     assert sum(drafting.statistics[0].accepted) > 3
+
+
+@pytest.mark.parametrize("name", ["Gemma3", QWEN])
+def test_passes_of_fixed_shape_behind_images(name):
+    """As on a GPU, without a graph."""
+    model, inputs, drafting = seeing(name), shown(name, (3, 4), (5, 9), (2, 2)), Drafting(nodes=6)
+    plain = written(model, inputs)
+    written(model, inputs, custom_generate=drafting)
+    target = drafting._opened[model][0].target
+    target._model = model  # not weakly, or its self-test has no copy
+    target._fix(FixedPasses(target, grain=64, capture=False))
+    assert target.eager is None
+    try:
+        for given in (drafting, Drafting(Prophet(texts_of(inputs, plain)))):
+            assert written(model, inputs, custom_generate=given).tolist() == plain.tolist()
+    finally:
+        target.fixed = None
+        target.let_go()
 
 
 @pytest.mark.parametrize("name", ["Gemma3", QWEN, "Qwen3VL"])

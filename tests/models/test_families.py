@@ -17,6 +17,7 @@ from transformers import CONFIG_MAPPING
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support import seeing
 from support.generating import PLAIN
 from support.tiny_families import FAMILIES, SIZES, small_model
 from support.writes import writes_to
@@ -30,6 +31,8 @@ PROMPTS = torch.tensor([[5, 6, 7, 8, 5, 6], [0, 0, 9, 8, 7, 9]])  # the second p
 EQUAL = "Equal, attention alone"
 RECURRENT = "Equal, with recurrent state or short convolutions"
 UNPADDED = "Equal without padding, which their `generate` counts as positions: one prompt at a time"
+SHOWN = "Equal behind images or sound, as `...ForConditionalGeneration` (tests/engines/test_images_and_sound.py)"
+UNSHOWN = "Refused: layers that attend to images apart from the text, a prompt that sees both ways"
 UNBUILT = "Not tried: not constructible, or not decodable by `generate`, at a small size"
 REFUSED = {  # what errors say of families that are refused, and the page
     "after a kept state": "Refused: a pass over several tokens ignores the state that a cache keeps",
@@ -108,6 +111,8 @@ def page() -> str:
     for title, families in kinds.items():
         if families:
             lines += ["", f"## {title}", "", *textwrap.wrap(", ".join(families), 120)]
+    for title, families in ((SHOWN, seeing.FAMILIES), (UNSHOWN, seeing.REFUSED)):
+        lines += ["", f"## {title}", "", *textwrap.wrap(", ".join(families), 120)]
     return "\n".join(lines) + "\n"
 
 

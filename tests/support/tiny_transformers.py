@@ -101,3 +101,30 @@ def longrope(family: str, factor: float = 4.0):
     rope = dict(switch, rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[factor] * 4)
     more = dict(switch, sliding_window=None) if family == "phi3" else {}
     return build(family, rope_parameters=rope, max_position_embeddings=512, **more)
+
+
+@functools.cache
+def whisper(**changed: Any) -> Any:
+    """Whisper, which hears 32 frames of 8 bands. Behind the ids of text stand those with which an answer begins, and
+    those of times.
+    """
+    torch.manual_seed(3)
+    sizes = dict(layers=2, attention_heads=2, ffn_dim=24)
+    ends = {f"{name}_token_id": 2 for name in ("pad", "bos", "eos")}
+    config = transformers.WhisperConfig(
+        vocab_size=V + 33,
+        d_model=16,
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
+        num_mel_bins=8,
+        **{"max_source_positions": 16, "max_target_positions": 40, **changed},
+        **ends,
+        decoder_start_token_id=V,
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    for weights in model.parameters():
+        if weights.dim() > 1:
+            torch.nn.init.normal_(weights, std=0.3)
+    told = dict(ends, decoder_start_token_id=V, no_timestamps_token_id=V + 1, suppress_tokens=[5, 6])
+    told |= dict(begin_suppress_tokens=[2, 9], is_multilingual=False, max_length=40, max_initial_timestamp_index=20)
+    model.generation_config = transformers.GenerationConfig(**told)
+    return model

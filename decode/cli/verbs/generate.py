@@ -78,13 +78,16 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     """
 
     prompts: Sequence[str] = argument("PROMPT", "text to continue; - reads standard input", several=True, needed=False)
-    image: Sequence[Path] = option("FILE", "an image that every prompt is about; repeatable", Path, several=True)
+    image: Sequence[Path] = option(
+        "FILE", "an image that every prompt is about; repeatable", Path, several=True, rare=True
+    )
     audio: Sequence[Path] = option(
         "FILE",
         "a WAV file that every prompt is about, or, with a model that writes down speech and without prompts, a text; "
         "repeatable",
         Path,
         several=True,
+        rare=True,
     )
     memory: Path | None = option(
         "FILE",

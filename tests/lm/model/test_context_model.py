@@ -138,12 +138,24 @@ def test_more_tokens_than_a_float_counts():
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
 
 
+def test_what_is_no_text_separates_texts():
+    shown, parts = (model_of(SHARES, PREDICTED, copied=(0.5, 0.2, 0.1)) for _ in range(2))
+    shown.extend(array([-1, 1, 2, 3, 1, -1, -1, 2, 3, 1]))
+    for text in ([1, 2, 3, 1], [2, 3, 1]):
+        parts.begin()
+        parts.extend(array(text))
+    assert shown.size == 10
+    for draft in ([], [2], [2, 3, 1]):
+        for one, other in zip(shown.mixture(array(draft), ALL), parts.mixture(array(draft), ALL)):
+            assert np.array_equal(one, other)
+
+
 def test_misuse():
     refuses(ValueError, lambda: model_of([(0.0, 1.0, -1.0)] * 17), "16", "17")
     refuses(ValueError, lambda: ContextModel(shares=np.zeros((2, 2)), predicted=np.zeros((2, 3))), "shares", "3", "2")
     refuses(ValueError, lambda: ContextModel(shares=np.zeros((2, 3)), predicted=np.zeros((1, 3))), "2", "1")
     model, half = model_of(SHARES[:2]), np.array([0.5], np.float32)
-    refuses(ValueError, lambda: model.extend(array([3, -1])), "tokens[1]", "-1")
+    refuses(ValueError, lambda: model.extend(array([3, -2])), "tokens[1]", "-2")
     refuses(ValueError, lambda: model.evidence(array([3, -1])), "tokens[1]", "-1")
     none = np.array([0.5, np.nan], np.float32)
     refuses(ValueError, lambda: model.foresee(array([]), array([3, 1]), none), "nan", "p[1]")
