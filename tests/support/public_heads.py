@@ -9,9 +9,11 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from support.generating import assert_a_chat_continues, ragged
 from support.tiny_transformers import V, build, randomised
 
 from rescore import Drafting
+from rescore.decode.models.model_check import is_recurrent
 
 WIDTH, EPS = 32, 1e-6
 _NEXT = dict(
@@ -248,10 +250,12 @@ class DFlash:
 
 
 def assert_generate_takes(form, folder) -> None:
-    """Drafts of a head in a folder give the text of `generate`."""
+    """Drafts of a head in a folder give the text of `generate`, and go on over a cache of attention layers."""
     ids = torch.from_numpy(np.random.default_rng(3).integers(3, V, (2, 7)))
     asked = dict(max_new_tokens=16, do_sample=False, attention_mask=torch.ones_like(ids))
     drafting = Drafting(folder, nodes=6)
     found = form.model.generate(ids, custom_generate=drafting, **asked)
     assert found.tolist() == form.model.generate(ids, **asked).tolist()
     assert all(sum(one.drafted) > 0 for one in drafting.statistics)
+    if not is_recurrent(form.model.config):
+        assert_a_chat_continues(form.model, ragged(6, 3), lambda *_: drafting)
