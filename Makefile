@@ -9,7 +9,7 @@
 # make develop        editable install for development
 # make quick T=tests/draft   compile what changed, run one folder's tests
 # make debug T=tests/draft   the same with a core that AddressSanitizer and UBSan watch
-# make format         format Python and C++
+# make format         format Python, C++ and pages
 # make check          formatters, linter, type checker, and the tests of packaging in an editable install
 # LEVELS=all          of test, check-base, check-slow, check-engines: a wheel with a core for each level of x86-64
 
@@ -147,6 +147,7 @@ format:
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 	$(RUN)/clang-format -i $(CXX_SOURCES)
+	$(RUN)/python tools/docs/wrap.py $$(git ls-files '*.md')
 
 check: develop
 	$(RUN)/ruff check .
