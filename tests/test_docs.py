@@ -35,6 +35,18 @@ def test_links_lead_somewhere(page):
         assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), link
 
 
+UNWRAPPED = {DOCS / f"{name}.md" for name in ("how/open-trees", "use/dumped-logits", "use/huggingface")}
+UNWRAPPED |= {DOCS / f"use/{name}.md" for name in ("training-heads", "tuning")}
+WRAPPED = [page for page in PAGES if page not in UNWRAPPED]
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=[str(page.relative_to(ROOT)) for page in WRAPPED])
+def test_lines_have_at_most_120_columns(page):
+    """But for tables, code, and words that are longer: `make format` wraps them."""
+    text = page.read_text(encoding="utf-8")
+    assert load_tool("docs/wrap").wrap(text) == text
+
+
 def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"(\S+\.md)$", SITE, re.M))
     generated = {name for name in listed if name.startswith("reference/api/") or name == "reference/command-line.md"}

@@ -51,7 +51,7 @@ def test_what_needs_no_torch(statement):
 
 def test_help_of_every_verb_imports_next_to_nothing():
     """Start-up is the time of imports; all verbs in one process."""
-    verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
+    verbs = ("generate", "run", "report", "tune", "oracle", "draw", "dump", "lm", "bench")
     code = (
         f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with "
         "suppress(SystemExit): main([verb, '--help'])\n"

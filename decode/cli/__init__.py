@@ -19,7 +19,7 @@ from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, made,
 from rescore.decode.cli.values import printable
 
 FAMILIES = {
-    "bench": "Time decoding, passes and models on this machine.",
+    "bench": "Time decoding on this machine.",
     "lm": "Build and process n-gram models: .ngram, ARPA and OpenFst files.",
     "train": "Train heads or mask tokens for a model.",
     "dump": "Make and inspect dumps.",
@@ -59,7 +59,6 @@ GROUPS = {
     "decode faster": (
         Verb("generate", "continue prompts with a model and drafts"),
         Verb("bench decode", "compare drafters by tokens per second"),
-        Verb("bench passes", "time passes of several widths, for `rescore cost`"),
     ),
     "make an n-gram model to draft with": (
         Verb("lm build", "estimate a model from text or tokens"),
@@ -70,7 +69,6 @@ GROUPS = {
         Verb("lm score", "print cost and perplexity of text or tokens"),
         Verb("lm verify", "check the invariants of a model"),
         Verb("lm count", "count n-grams on one of several machines"),
-        Verb("bench lm", "compare an n-gram model with KenLM's and OpenFst's"),
     ),
     "give a model heads": (
         Verb("train heads", "train heads for a frozen model"),
@@ -85,7 +83,6 @@ GROUPS = {
         Verb("report", "write an HTML report on a dump"),
         Verb("oracle", "print the upper bound of rescoring, for every k"),
         Verb("draw", "draw rescored lattices and trees"),
-        Verb("cost", "predict the gain of drafts on an accelerator"),
     ),
     "leave layers early: LOSSY, all else is lossless": (
         Verb("calm train", "train the exits of layers"),

@@ -29,7 +29,6 @@ LM_FILE = (
 LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
 LINES = Written((".parquet", ".jsonl"))  # of the table of results
-BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", int_between(1, 4096), (1, 8), several=True)
 MEMORY = option(
     "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
 )
@@ -302,11 +301,6 @@ class LmModelArgs(IdArgs):
     """An n-gram model that is read."""
 
     model: Path = argument("MODEL", LM_FILE, Path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarkdownArgs(ReportedArgs):
-    markdown: Path | None = option("FILE", "write the tables as Markdown", Written(stream=True), rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)

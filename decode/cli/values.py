@@ -145,33 +145,6 @@ def nodes(text: str) -> int | str:
     return text if text == "auto" else int_between(1, 1024)(text)
 
 
-def way(text: str) -> tuple[str, float, float, int]:
-    """NAME=TOKENS,VERIFIED[,ROWS]."""
-    name, sign, rest = text.rpartition("=")
-    parts = rest.split(",")
-    try:
-        if not sign or not name or len(parts) not in (2, 3):
-            raise ValueError
-        return name, float(parts[0]), float(parts[1]), int(parts[2]) if len(parts) == 3 else 1
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, with numbers after the ="
-        ) from None
-
-
-def rescorer(text: str) -> tuple[str, float]:
-    """NAME|PATH=TOKENS."""
-    name, sign, tokens = text.rpartition("=")
-    try:
-        if not sign or not name:
-            raise ValueError
-        return name, float(tokens)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, with a number of tokens per pass"
-        ) from None
-
-
 def several(one: Callable[[str], T], expected: str, holds: Callable[[tuple[T, ...]], bool] = lambda values: True):
     """A parser of values separated by commas, which together are as `expected` says."""
 

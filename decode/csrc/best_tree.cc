@@ -26,7 +26,7 @@ void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausa
                        bool open, const TextSource* texts, int text_count, const EditModel* expected, int depth,
                        double least, TreeOutput out, size_t few) {
   lm_ = &lm;
-  sausage_ = &sausage;
+  sausage_ = sausage;
   weights_ = weights;
   open_ = open;
   start_ = start;
@@ -106,10 +106,10 @@ void TreeSearch::open(const Allowed& allowed) {
 }
 
 int TreeSearch::slot_behind(int slot, uint32_t token) const {
-  if (slot == length_ || !sausage_->next) return std::min(slot + 1, length_);
+  if (slot == length_ || !sausage_.next) return std::min(slot + 1, length_);
   const int place = slots_[slot].tokens.find(token);
   if (place == TokenSet::kMissing) return length_;
-  const int32_t next = sausage_->next[static_cast<int64_t>(slot) * sausage_->width + slots_[slot].rank[place]];
+  const int32_t next = sausage_.next[static_cast<int64_t>(slot) * sausage_.width + slots_[slot].rank[place]];
   return next < 0 ? length_ : next;
 }
 

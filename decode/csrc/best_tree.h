@@ -109,7 +109,7 @@ class TreeSearch {
   bool reads_texts() const { return text_count_ || expected_; }
 
   const Automaton* lm_;
-  const Sausage* sausage_;
+  Sausage sausage_{};
   SlotWeights weights_;
   bool open_;
   uint32_t start_;

@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rescore.lattice.extras import needed_for
 from rescore.lattice.spelling import Spelling
 
+T = TypeVar("T")
 FILES = 4  # kept open, by their content
 TEXTS = 1024  # whose tokens are known: what must follow is the same in every text of a grammar
 DECODERS = ("ByteLevel", "ByteFallback", "Metaspace")
@@ -79,12 +80,13 @@ def mark_ids(mark: str | Sequence[int], fast: Any) -> str | Sequence[int]:
     return [token] if token is not None and added is not None and added.special else mark
 
 
-def _made(fast: Any, what: str, vocab_size: int, make: Callable[[], Any]) -> Any:
+def _made(fast: Any, what: str, vocab_size: int, make: Callable[[], T]) -> T:
     """Made once for a tokenizer, to which tokens may be added, and V."""
     made, key = _MADE.setdefault(fast, {}), (what, vocab_size, fast.get_vocab_size())
     if key not in made:
         made[key] = make()
-    return made[key]
+    found: T = made[key]
+    return found
 
 
 class _Tokens:
@@ -101,7 +103,9 @@ class _Tokens:
         self.eos_token_id, self.tokens = len(tokens), [*tokens, b""]
         self.special_token_ids = [self.eos_token_id, *(token for token, of in added.items() if of.special)]
         plain = _within_text(fast, added)
-        self._spelt = lru_cache(maxsize=TEXTS)(lambda text: plain.encode(text, add_special_tokens=False).ids)
+        self._spelt: Callable[[str], list[int]] = lru_cache(maxsize=TEXTS)(
+            lambda text: plain.encode(text, add_special_tokens=False).ids
+        )
 
     def __call__(self, text: str) -> list[int]:
         return self._spelt(text)

@@ -191,7 +191,13 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
     )
 
 
-def _reranked(n: int, tokens: NDArray, parents: NDArray, cost: NDArray, depths: NDArray) -> Trees:
+def _reranked(
+    n: int,
+    tokens: NDArray[np.int32],
+    parents: NDArray[np.int64],
+    cost: NDArray[np.float64],
+    depths: NDArray[np.int64],
+) -> Trees:
     """The n cheapest of all nodes [B, m].
 
     A parent comes before its children and costs no more, so a stable order by cost is a tree's.

@@ -72,7 +72,7 @@ class Beam:
         depths = np.broadcast_to(np.arange(1, held.shape[1] + 1)[:, None], held.shape)
         order = (~held).reshape(lattices, -1).argsort(axis=1, kind="stable")
 
-        def column(values: NDArray, padding: int) -> NDArray[np.int32]:
+        def column(values: NDArray[np.integer], padding: int) -> NDArray[np.int32]:
             flat = np.where(held, values, padding).reshape(lattices, -1)
             return np.take_along_axis(flat, order, axis=1).astype(np.int32)
 

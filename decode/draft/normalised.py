@@ -6,6 +6,8 @@ weights are pushed in the log semiring, so that q(w | prefix) accounts for what 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -59,7 +61,7 @@ class NormalisedLattice:
         """
         return Trees.of_core(self._core.trees(nodes=whole(n, "n"), threads=self.threads))
 
-    def _to_batch(self, name: str, values: ArrayLike, dtype: type) -> NDArray:
+    def _to_batch(self, name: str, values: ArrayLike, dtype: type) -> NDArray[Any]:
         array = numbers(values, name, "iu" if dtype is np.int32 else "iuf")
         if array.ndim != self.ids.ndim:
             raise ValueError(
@@ -70,7 +72,7 @@ class NormalisedLattice:
         array = np.ascontiguousarray(array, dtype)
         return array[None] if array.ndim == 2 else array
 
-    def _of_batch(self, array: NDArray) -> NDArray:
+    def _of_batch(self, array: NDArray[Any]) -> NDArray[Any]:
         return array[0] if self.ids.ndim == 2 else array
 
 

@@ -88,11 +88,14 @@ class PassCosts:
         do not look cheap against plain passes that were never measured.
         """
         tokens = np.asarray(tokens)
-        inside = np.interp(tokens, self.tokens, self.seconds) * np.minimum(tokens / self.tokens[0], 1)
+        inside: NDArray[np.float64] = np.interp(tokens, self.tokens, self.seconds) * np.minimum(
+            tokens / self.tokens[0], 1
+        )
         if len(self.tokens) < 2:
             return inside
         slopes = (self.seconds[-1] - self.seconds[[0, -2]]) / (self.tokens[-1] - self.tokens[[0, -2]])
-        return inside + slopes.max() * np.maximum(tokens - self.tokens[-1], 0)
+        beyond: NDArray[np.float64] = slopes.max() * np.maximum(tokens - self.tokens[-1], 0)
+        return inside + beyond
 
 
 class PassTimes:
@@ -150,7 +153,7 @@ class PassTimes:
         return self._expected
 
     def _trust(self, tokens: int) -> float:
-        return 0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING)
+        return float(0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING))
 
 
 class AcceptanceRates:
@@ -282,7 +285,9 @@ class Pace:
         order = np.argsort(-p, kind="stable")
         gained = rows + np.append(0.0, np.cumsum(p[order]))
         seconds = self.costs(rows).at(rows + np.arange(len(gained)))
-        return np.bincount(chain[order[: self.best(gained, seconds, rows, drafting, MARGIN)]], minlength=rows).tolist()
+        taken = order[: self.best(gained, seconds, rows, drafting, MARGIN)]
+        lengths: list[int] = np.bincount(chain[taken], minlength=rows).tolist()
+        return lengths
 
 
 _times: WeakKeyDictionary[Target, dict[tuple[int, int], PassTimes]] = WeakKeyDictionary()

@@ -150,7 +150,7 @@ class _Guided(Matcher):
     def run(self) -> Sequence[int]:
         if self.accepting or self._matcher.is_stopped():
             return ()
-        run = self._matcher.compute_ff_tokens()
+        run: list[int] = self._matcher.compute_ff_tokens()
         return run[: next((at for at, token in enumerate(run) if token in self._named), len(run))]
 
     def write(self, words: NDArray[np.uint32]) -> None:
@@ -196,7 +196,7 @@ def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]
 
 def _error_of(matcher: Any) -> str:
     """The matcher's error, without its state and backtrace."""
-    text = matcher.get_error().partition("\n<")[0].strip()
+    text: str = matcher.get_error().partition("\n<")[0].strip()
     return text if len(text) <= 400 else text[:200] + " .. " + text[-200:]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ class Rows:
         return cls(ids=ids, logp=logp, entropy=entropy)
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows], join: Callable[[list[NDArray]], NDArray]) -> Rows:
+    def joined(cls, parts: Sequence[Rows], join: Callable[[list[NDArray[Any]]], NDArray[Any]]) -> Rows:
         return cls(**{name: join([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
 

@@ -297,7 +297,8 @@ def plain_pass_ms(plain: Sequence[Statistics]) -> float | None:
 
 
 def _ms(texts: Sequence[Statistics], name: str) -> float:
-    return 1e-3 * sum(getattr(one, name) for one in texts)
+    microseconds: float = sum(getattr(one, name) for one in texts)
+    return 1e-3 * microseconds
 
 
 @torch.inference_mode()

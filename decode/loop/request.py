@@ -172,7 +172,8 @@ class Statistics:
 def accepted_by_position(accepted: Sequence[int]) -> NDArray[np.int64]:
     """How many passes accepted at least 1, 2, .. tokens, of the accepted tokens of each: int64 [longest acceptance]."""
     lengths = np.asarray(accepted, np.int64)
-    return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
+    passes: NDArray[np.int64] = (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
+    return passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cost.cost_model import CostOptions
 from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
@@ -48,7 +47,6 @@ class ReportOptions:
     words    text of every id, or None
     settings   names and values to show, including the command line
     sequences  per task, and nodes of the tree, in the lattice browser
-    cost     model and machine of the predicted cost; None for no such section
     bench    lines of `rescore bench decode`, None without
     """
 
@@ -65,7 +63,6 @@ class ReportOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sequences: int = 5
     nodes: int = 16
-    cost: CostOptions | None = None
     bench: Path | None = None
 
     def tasks_of(self, dump: Dump) -> list[str]:

@@ -13,7 +13,6 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.analyses import drafts_section, heads_section, models_section
 from rescore.decode.report.browser import browser, lattice_section
 from rescore.decode.report.content import Report, Section, Table
-from rescore.decode.report.cost import cost_section
 from rescore.decode.report.measured import Measured, Neural, ReportOptions, measure
 from rescore.decode.report.results import passes_section, sources_section, speed_section, verdict
 from rescore.lattice.dump import Dump
@@ -47,7 +46,6 @@ def report(
         drafts_section(measured),
         heads_section(measured),
         models_section(measured),
-        cost_section(measured),
         _provenance(measured, rescorer),
     )
     return Report(

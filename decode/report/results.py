@@ -78,8 +78,7 @@ def needed_speed(figures: Figures) -> tuple[str, Table]:
     text = (
         f"Speed is tokens per pass divided by the time of a pass, drafting included, in plain passes: {first} pays "
         f"while a pass takes less than {value:.2f} plain ones; at {COSTS[1]:g} it decodes {value / COSTS[1]:.2f} "
-        "times as fast. rescore bench passes measures what passes cost on a machine, rescore bench decode the "
-        "speed itself."
+        "times as fast. rescore bench decode measures the speed itself."
     )
     return text, table
 

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rescore.lattice.checked import real, whole
 
@@ -60,24 +61,24 @@ def probabilities(name: str, rows: Array, first: int = 0) -> Array:
 
 def ids(name: str, values: Any, below: int, what: str = "a token id") -> list[int]:
     """Returns the integers [m] in [0, below) as a list."""
-    values = values.tolist() if hasattr(values, "tolist") else list(values)
-    for i, value in enumerate(values):
+    listed: list[int] = values.tolist() if hasattr(values, "tolist") else list(values)
+    for i, value in enumerate(listed):
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name}[{i}]: expected {what}, an integer, got {value!r}")
         if not 0 <= value < below:
             raise ValueError(f"{name}[{i}]: expected {what} in [0, {below}), got {value}")
-    return values
+    return listed
 
 
 def numbers(name: str, values: Any, count: int, what: str) -> list[float]:
     """Returns `count` random numbers in [0, 1) as a list; `what` is their purpose, for errors."""
-    values = values.tolist() if hasattr(values, "tolist") else list(values)
-    if len(values) != count:
-        raise ValueError(f"{name}: expected {count} numbers, {what}, got {len(values)}")
-    for i, value in enumerate(values):
+    listed: list[float] = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(listed) != count:
+        raise ValueError(f"{name}: expected {count} numbers, {what}, got {len(listed)}")
+    for i, value in enumerate(listed):
         if not isinstance(value, (int, float)) or not 0 <= value < 1:
             raise ValueError(f"{name}[{i}]: expected a number in [0, 1), got {value!r}")
-    return values
+    return listed
 
 
 def _place(rows: Array) -> str:
@@ -113,7 +114,7 @@ class Sampling:
             raise ValueError(f"min_p: expected a number in [0, 1], got {self.min_p!r}")
         whole(self.seed, "seed", 0, 2**64 - 1)
 
-    def seeds(self, sequence: int, count: int) -> np.ndarray:
+    def seeds(self, sequence: int, count: int) -> NDArray[np.uint64]:
         """The seeds uint64 [count] of positions 0..count-1 of sequence number `sequence`.
 
         Position i has the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`) keyed
@@ -122,7 +123,7 @@ class Sampling:
         whole(sequence, "sequence", 0, 2**64 - 1)
         return np.random.Philox(key=np.array([self.seed, sequence], np.uint64)).random_raw(count)
 
-    def distribution(self, logits: Any) -> np.ndarray:
+    def distribution(self, logits: Any) -> NDArray[np.float64]:
         """Probabilities float64 [..., V], of sum 1, after temperature, top-k, top-p and min-p.
 
         logits [..., V]: a float array or torch tensor of any device; -inf removes a token.
@@ -146,9 +147,10 @@ class Sampling:
             np.put_along_axis(kept, order, np.arange(probs.shape[-1]) <= last, axis=-1)
             probs = np.where(kept, probs, 0.0)
         probs = np.where(probs >= self.min_p, probs, 0.0)  # the greatest is 1
-        return probs / probs.sum(axis=-1, keepdims=True)
+        total: NDArray[np.float64] = probs.sum(axis=-1, keepdims=True)
+        return probs / total
 
-    def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
+    def draw(self, logits: Any, seeds: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Tokens int32 [...]: per row the first id whose cumulative probability exceeds the seed's uniform number.
 
         logits [..., V] as in `distribution`; seeds uint64 [...]. Sums are in float64. Logits that differ by d move each
@@ -163,17 +165,18 @@ class Sampling:
             raise ValueError(
                 f"seeds: expected shape {list(probs.shape[:-1])}, one per row of logits, got {list(seeds.shape)}"
             )
-        return sample(probs, uniform(seeds)).astype(np.int32)
+        tokens: NDArray[np.int64] = sample(probs, uniform(seeds))
+        return tokens.astype(np.int32)
 
 
-def uniform(seeds: np.ndarray) -> np.ndarray:
+def uniform(seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
     """The number float64 [...] in [0, 1) of each seed uint64 [...]: its upper 53 bits times 2^-53."""
-    return (seeds >> np.uint64(11)) * 2.0**-53
+    return (seeds >> np.uint64(11)) * np.float64(2.0**-53)
 
 
-def _as_float64(logits: Any) -> np.ndarray:
+def _as_float64(logits: Any) -> NDArray[np.float64]:
     if hasattr(logits, "detach"):  # a torch tensor: bfloat16 has no numpy dtype; torch is not imported
-        return logits.detach().double().cpu().numpy()
+        logits = logits.detach().double().cpu().numpy()
     return np.asarray(logits, np.float64)
 
 

@@ -122,7 +122,7 @@ class Drawing:
 
     def _drawn(self, logits: Tensor, uniform: Tensor) -> Tensor:
         kept = _Kept.of(logits, self.sampling, NUCLEUS)
-        drawn = sample(kept.probabilities, uniform).masked_fill(~kept.decided, UNDECIDED)
+        drawn: Tensor = sample(kept.probabilities, uniform).masked_fill(~kept.decided, UNDECIDED)
         return drawn.masked_fill(~kept.valid, INVALID)
 
 

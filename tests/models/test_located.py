@@ -17,7 +17,6 @@ from support.refusals import refuses
 
 from rescore.decode.cli.groups import OpeningArgs
 from rescore.decode.cli.lazy_model import open_lazy_model
-from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
@@ -62,7 +61,7 @@ def model(tmp_path, cache):
 def test_a_name_opens_what_its_folder_opens(model):
     named, own = (open_model(path).target.model.state_dict() for path in (NAME, model))
     assert all(torch.equal(named[name], own[name]) for name in own)
-    assert model_facts(NAME).vocab_size == V and open_shape(NAME) == open_shape(str(model))
+    assert model_facts(NAME).vocab_size == V
     assert TextTokenizer.open(NAME).sha256 == TextTokenizer.open(model).sha256
     reference = transformers.AutoModelForCausalLM.from_pretrained(NAME)  # the same cache, read by transformers
     assert torch.equal(named["lm_head.weight"], reference.lm_head.weight)

@@ -29,12 +29,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from lm_process import least_times
 from msgspec import structs
 from numpy.typing import NDArray
 from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement, run_search, strings_of, write_model
 
 from rescore import _core
-from rescore.decode.bench.lm_process import least_times
 from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import DEFAULT

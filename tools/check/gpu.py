@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,22 +39,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rescore.decode.bench.decoding import System, SystemTimes, bench
 from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
-from rescore.decode.cli.verbs.bench_passes import random_target
-from rescore.decode.cost.model_shape import PRESETS
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.payoff import measure_passes
 from rescore.decode.loop.prompts import PromptText
 from rescore.decode.loop.request import Finish, Generation, Request, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.fixed_passes import NODES
 from rescore.decode.models.open import open_model
-from rescore.decode.models.target import Target
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import Progress
@@ -177,25 +171,13 @@ def float32(device: str) -> bool:
 
 
 def passes(device: str) -> bool:
-    widths = [1 + nodes for nodes in NODES]
-    table = Table(title="ms of a pass over trees, bfloat16, 512 tokens before it", box=None)
-    for name in ("model", "texts", "passes", *map(str, widths)):
-        table.add_column(name, justify="right")
-    makers: dict[str, Callable[[], Target]] = {MODEL: lambda: Demo("bfloat16", device).target}
-    for shape in SHAPES:
-        makers[shape] = partial(random_target, PRESETS[shape], torch.device(device), torch.bfloat16)
-    for model, make in makers.items():
-        target = make()
-        assert isinstance(target, CausalLMTarget)
-        for rows in (1, 8):
-            for name, fixed in (("captured", target.fixed), ("eager", None)):
-                kept, target.fixed = target.fixed, fixed
-                costs = measure_passes(target, rows=rows, length=512, widths=widths, repeats=5, trees=True)
-                target.fixed = kept
-                table.add_row(model, str(rows), name, *(f"{1e3 * one:.2f}" for one in costs.seconds))
-        del target
-    Console(width=120).print(table)
-    return True
+    how = ["--device", device, "--dtype", "bfloat16", "--batch", "1", "8", "--repeats", "5"]
+    good = True
+    for which in (["--model", MODEL], *(["--shape", shape] for shape in SHAPES)):
+        for more in ([], ["--eager"]):
+            print(*which, *more, flush=True)
+            good &= run([str(ROOT / "tools/bench/passes.py"), *which, *how, *more])
+    return good
 
 
 def compiled(device: str) -> bool:
@@ -341,7 +323,7 @@ SECTIONS = {
     "captured": Section(captured, 60),
     "decoding": Section(decoding, 150),
     "float32": Section(float32, 90),
-    "passes": Section(passes, 90),
+    "passes": Section(passes, 150),
     "compiled": Section(compiled, 150),
     "flashspec": Section(flashspec, 150),
     "batch": Section(batch, 60),

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
-from rescore.decode.cli.options import Misuse, option
+from rescore.decode.cli.groups import LINES, DecodingArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
-from rescore.decode.cli.values import did_you_mean, int_between
+from rescore.decode.cli.values import Written, did_you_mean, int_between
 from rescore.decode.draft.registry import SPECS, Spec, row_name
 from rescore.lattice.atomic import atomic_file
 
@@ -34,7 +34,7 @@ ROOM = 64  # tokens reserved for drafts after the longest text, in engines with 
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
+class BenchDecodeArgs(DecodingArgs, ReportedArgs):
     r"""Decode prompts plainly and with every drafter that the arguments allow, in
     turns, and print tokens per second and tokens per pass. Greedy texts must equal
     those of plain decoding, or the exit status is 1. Sampled texts may differ where
@@ -70,7 +70,9 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
     )
     limit: int = option("N", "prompts per task", int_between(1, 2**40), default=4)
     max_tokens: int = option("N", "greatest length of each text", int_between(2, 2**20), default=48)
-    batch: Sequence[int] = BATCHES
+    batch: Sequence[int] = option(
+        "B", "texts per batch; repeatable (default: 1 and 8)", int_between(1, 4096), (1, 8), several=True
+    )
     repeats: int = option("N", "rounds of all drafters", int_between(1, 1000), default=3, rare=True)
     only: Sequence[str] = option(
         "NAME",
@@ -85,6 +87,7 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
         short="-o",
         rare=True,
     )
+    markdown: Path | None = option("FILE", "write the tables as Markdown", Written(stream=True), rare=True)
 
 
 def run(args: BenchDecodeArgs) -> Result:

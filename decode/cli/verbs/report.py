@@ -16,7 +16,6 @@ from rescore.decode.cli.values import Written, float_between, int_between
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
-    from rescore.decode.cost.cost_model import CostOptions
     from rescore.decode.draft.rescorer import Rescorer
     from rescore.decode.report.content import Report
     from rescore.decode.report.measured import Neural, ReportOptions
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
 
 # Options of the command that a page names, with those that have another form.
 REPEATED = (
-    *("top_k", "tokenizer", "tune_sequences", "settings", "bench", "passes"),
-    *("neural", "neural_alpha", "neural_paths", "model", "gpu", "length"),
+    *("top_k", "tokenizer", "tune_sequences", "settings", "bench"),
+    *("neural", "neural_alpha", "neural_paths"),
 )
-SHAPE, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,6 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
       rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \
           --tokenizer tokenizer.json -o report.html --markdown tables.md
       rescore report DUMP --settings settings.json -o report.html --json report.json
-      rescore report DUMP --lm LM --model 7b --gpu h100
       rescore report HEADLESS_DUMP --lm LM --bench rounds.parquet -o report.html
       rescore report DUMP --lm LM --neural SMALL --neural-paths 4 -o report.html
     """
@@ -103,29 +100,13 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
     )
     tune_sequences: int | None = TUNE_SEQUENCES
     seed: int = option("N", "seed of the bootstrap", values.seed, default=0, rare=True)
-    model: str | None = option(
-        "NAME|PATH",
-        "add the predicted speed of a model of this shape, see `rescore cost --model` (default: 7b with --gpu or "
-        "--passes; without any of the three the page has no costs)",
-    )
-    gpu: str | None = option(
-        "NAME|GB/S,TFLOPS,GB", "the accelerator, see `rescore cost --gpu` (default: h100 with --model)", rare=True
-    )
-    passes: Path | None = option(
-        "FILE", "passes measured by `rescore bench passes --json FILE`, instead of --gpu", Path, rare=True
-    )
     bench: Path | None = option(
         "FILE", "lines of `rescore bench decode -o FILE`: the page begins with the measured speed", Path, rare=True
-    )
-    length: int | None = option(
-        "L", "tokens in the cache, for the predicted speed (default: 1024)", int_between(1, 2**24), rare=True
     )
 
     def __post_init__(self) -> None:
         if self.neural is None and (self.neural_alpha is not None or self.neural_paths is not None):
             raise Misuse("--neural-alpha, --neural-paths: need --neural")
-        if self.length is not None and not (self.model or self.gpu or self.passes):
-            raise Misuse("--length needs --model, --gpu or --passes")
 
 
 def run(args: ReportArgs) -> Result:
@@ -152,14 +133,14 @@ def reported(args: ReportArgs, dump: Dump) -> Report:
     from rescore.decode.report.measured import NODES, PATHS, ReportOptions
     from rescore.decode.tuning.tune import tune
 
-    if not dump.slots and (args.neural or args.model or args.gpu or args.passes or args.length is not None):
-        raise Misuse(f"--neural, --model, --gpu, --passes: need lattices of heads, and {args.dump} has none")
+    if not dump.slots and args.neural:
+        raise Misuse(f"--neural: needs lattices of heads, and {args.dump} has none")
     found, args = models.open_settings(args.settings, args)
     rescorer = models.open_rescorer(args, [dump])
     own, split = models.split_of(args.tune_sequences, dump, found)
     tuning = not args.untuned and not found and len(rescorer.models) == 1 and dump.slots > 0
     part = args.part or ("heldout" if own or (dump.slots and not found) else "all")
-    args = with_costs(replace(args, part=part))
+    args = replace(args, part=part)
     tuned: dict[str, Any] = {"tuned": found, "source": f"from the settings {args.settings}"} if found else {}
     if tuning and part == "heldout" and any(split.tune.values()):
         with screen.stages() as stage:
@@ -182,7 +163,6 @@ def reported(args: ReportArgs, dump: Dump) -> Report:
         split=split,
         part=part,
         seed=args.seed,
-        cost=costs(args),
         bench=args.bench,
         budgets=Budgets(nodes=NODES, p=args.paths, paths=PATHS, top_k=args.top_k),
         models=[str(path) for path, _ in args.lm],
@@ -230,27 +210,6 @@ def neural_of(path: Path, args: ReportArgs, dump: Dump, advance: Callable[[int],
         top_k=args.top_k,
         advance=advance,
     )
-
-
-def with_costs(args: ReportArgs) -> ReportArgs:
-    """The options with defaults of the predicted costs, if any of these is asked for."""
-    if not (args.model or args.gpu or args.passes):
-        return args
-    gpu = None if args.passes else args.gpu or GPU
-    return replace(args, model=args.model or SHAPE, gpu=gpu, length=args.length or LENGTH)
-
-
-def costs(args: ReportArgs) -> CostOptions | None:
-    """The options of predicted costs; None without a model and a machine."""
-    from rescore.decode.cost import cost_inputs
-    from rescore.decode.cost.cost_model import CostOptions, Roofline
-
-    if args.model is None or args.length is None:
-        return None
-    shape = cost_inputs.open_shape(args.model)
-    clock = cost_inputs.open_clock(args.gpu or GPU, args.passes, args.length)
-    machine = clock.accelerator.name if isinstance(clock, Roofline) else f"the machine of {args.passes}"
-    return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
 
 
 def settings(args: ReportArgs) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The feature matrix (docs/reference/systems.md): its files and tests exist, and what must be in it is."""
+"""The systems (docs/reference/systems.md): its files and tests exist, and what must be in it is."""
 
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
-"""Opens and reads a language model in a separate process: `python -m rescore.decode.bench.lm_process ENGINE MODEL
-TEXT.npy ROUNDS`.
+"""Opens and reads a language model for `lm.py`, in a process of its own: `lm_process.py ENGINE MODEL TEXT.npy ROUNDS`.
 
-Prints a JSON object with the figures of `rescore.decode.bench.lm.measure`. Before memory is measured, only the packages
-needed to open the model are imported.
+Prints the figures as JSON. Before memory is measured, only the packages needed to open the model are imported.
 """
 
 from __future__ import annotations

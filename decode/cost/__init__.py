@@ -1,1 +1,0 @@
-"""Cost of decoding, and which drafts pay. See README.md."""

@@ -1,0 +1,77 @@
+"""Times a model's passes at several widths, after texts of a given length: what a wide pass costs on this machine.
+
+    python tools/bench/passes.py --model smollm2 --length 256
+    python tools/bench/passes.py --model smollm2 --engine llama.cpp --threads 2
+    python tools/bench/passes.py --shape 7b --device cuda --dtype bfloat16 --batch 1 32
+
+Milliseconds by the tokens that the pass reads in all texts together: the median of the repeats, or that of a wider pass
+where it is smaller. trees: the same for trees in which every node has two children; the other column is for chains.
+eager: with the passes of fixed shape, which models on a GPU have, left out. A shape has random weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from markdown_tables import show_header, show_row
+from shapes import SHAPES, random_target
+
+from rescore.decode.bench.decoding import machine_of
+from rescore.decode.cli.lazy_model import open_with_engine, use_threads
+from rescore.decode.loop.payoff import WIDTHS, measure_passes
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.model_facts import model_facts
+from rescore.decode.models.target import Target
+
+
+def target_of(args: argparse.Namespace) -> Target:
+    if args.shape:
+        return random_target(args.shape, args.device or "cpu", getattr(torch, args.dtype or "float32"))
+    where = {"engine": args.engine, "threads": args.threads}
+    return open_with_engine(args.model, model_facts(args.model), args.dtype, args.device, **where).target
+
+
+def rows(target: Target, batch: int, args: argparse.Namespace) -> Iterator[tuple[int, list[float]]]:
+    """Tokens of a pass, and its milliseconds: of chains, as multiples of the first, and of trees if there are any."""
+    forms = (False, True) if target.trees else (False,)
+    how = {"rows": batch, "length": args.length, "repeats": args.repeats}
+    chains, *trees = (measure_passes(target, **how, trees=trees) for trees in forms)
+    for place, tokens in enumerate(chains.tokens.tolist()):
+        seconds = chains.seconds[place]
+        yield tokens, [1e3 * seconds, seconds / chains.seconds[0], *(1e3 * one.seconds[place] for one in trees)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--model", type=Path, metavar="DIR|FILE")
+    model.add_argument("--shape", choices=SHAPES)
+    parser.add_argument("--engine", choices=("llama.cpp",))
+    parser.add_argument("--device", metavar="NAME")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1], metavar="B")
+    parser.add_argument("--length", type=int, default=512, metavar="L", help="tokens in the cache (default: 512)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), metavar="N")
+    args = parser.parse_args()
+    use_threads(args.threads)
+    target = target_of(args)
+    if args.eager and isinstance(target, CausalLMTarget):
+        target.fixed = None
+    if target.context is not None and args.length + max(WIDTHS) > target.context:
+        parser.error(f"--length {args.length}: expected at most {target.context - max(WIDTHS)}, for this model")
+    facts = machine_of(target.device)
+    print(f"{facts['device']}, {facts['cpu']}, {args.threads} threads, load {facts['load']}, torch {facts['torch']}")
+    for batch in args.batch:
+        print()
+        show_header(f"tokens, of {batch} texts", ["ms", "x first", *(["ms, trees"] if target.trees else [])])
+        for tokens, values in rows(target, batch, args):
+            show_row(str(tokens), map(float, values))
+
+
+if __name__ == "__main__":
+    main()
