@@ -420,7 +420,8 @@ class Readings:
         elsewhere[0] = self._text
         rates = elsewhere / np.where(seconds > 0, seconds / steps, np.inf)
         here = self._tokens[at] / np.where(self._steps[at] > 0, self._seconds[at], np.inf)
-        return np.where(self._seen[at] < TRIED, rates, here)
+        brings: NDArray[np.float64] = np.where(self._seen[at] < TRIED, rates, here)
+        return brings
 
 
 class WidthSession:
