@@ -210,7 +210,9 @@ def best_paths(
 
 def best_strings(
     models: Sequence[Automaton],
-    graphs: Sequence[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]],
+    graphs: Sequence[
+        tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]
+    ],
     starts: NDArray[np.uint32],  # [B, J]
     alpha: NDArray[np.float64],  # [J], may be negative
     *,
@@ -218,12 +220,12 @@ def best_strings(
     most: int = ...,
     threads: int = 1,
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
-    """The p = `paths` best strings of every acyclic deterministic graph, from its state 0 to its last one: costs [n],
-    `first` [n + 1] and arcs; those of string i are arcs[first[i]:first[i + 1]]. Sorted by cost, ties by the order of
-    arcs, from the first on.
+    """The p = `paths` best distinct strings of every acyclic graph, from its state 0 to its last one: costs [n], first
+    [n + 1] and arcs; those of string i are arcs[first[i]:first[i + 1]], its cheapest path. Sorted by cost, ties by
+    tokens, an end before all.
 
-    graphs  first [S + 1]: the arcs of state s are first[s] .. first[s + 1] - 1; targets [A], later states; costs [A];
-            labels [J, A]: the token that each model reads, -1 for none
+    graphs  first [S + 1]: the arcs of state s are first[s] .. first[s + 1] - 1; targets [A], later states; tokens [A],
+            -1 for none; costs [A]; labels [J, A]: the token that each model reads, -1 for none
     most    transitions of a composition; ValueError beyond
     """
 

@@ -25,9 +25,10 @@ ROOMS = {
     "replay": "draft models.draft_step models.request_text verify.shaping",
     "tuning": "replay draft",
     "cost": "draft.pace models.blockwise_config",
+    "rescoring": "",
     "bench": "replay engines loop draft models",
     "report": "replay draft models cost",
-    "cli": "report bench calm training tuning replay engines loop draft models verify cost",
+    "cli": "report rescoring bench calm training tuning replay engines loop draft models verify cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

@@ -30,21 +30,23 @@ In<T, Dims> array_of(const nb::handle& item, const char* name) {
   return array;
 }
 
-// A graph from (first [S + 1], targets [A], cost [A], labels [J, A]); every index is checked.
+// A graph from (first [S + 1], targets [A], tokens [A], cost [A], labels [J, A]); every index is checked.
 Graph graph_of(size_t number, const nb::handle& item, const std::vector<const Automaton*>& lms) {
   const auto parts = nb::cast<nb::tuple>(item);
-  expect_size("graph: first, targets, cost, labels", parts.size(), 4);
+  expect_size("graph: first, targets, tokens, cost, labels", parts.size(), 5);
   const auto first = array_of<int64_t, 1>(parts[0], "first");
   const auto targets = array_of<int32_t, 1>(parts[1], "targets");
-  const auto cost = array_of<double, 1>(parts[2], "cost");
-  const auto labels = array_of<int32_t, 2>(parts[3], "labels");
+  const auto tokens = array_of<int32_t, 1>(parts[2], "tokens");
+  const auto cost = array_of<double, 1>(parts[3], "cost");
+  const auto labels = array_of<int32_t, 2>(parts[4], "labels");
   const auto arcs = static_cast<int64_t>(targets.size());
   expect_range("graph: states", static_cast<int64_t>(first.size()) - 1, 1, kNone - 1);
   expect_range("graph: arcs", arcs, 0, kMaxTransitions);
+  expect_size("graph: tokens", tokens.size(), targets.size());
   expect_size("graph: cost", cost.size(), targets.size());
   expect_size("graph: labels, one row per model", labels.shape(0), lms.size());
   expect_size("graph: labels", labels.size(), targets.size() * lms.size());
-  Graph graph{first.data(), targets.data(), cost.data(), {}, static_cast<int64_t>(first.size()) - 1};
+  Graph graph{first.data(), targets.data(), tokens.data(), cost.data(), {}, static_cast<int64_t>(first.size()) - 1};
   if (graph.first[0] != 0 || graph.first[graph.states] != arcs ||
       !std::is_sorted(graph.first, first.data() + first.size()))
     throw nb::value_error(("graph " + std::to_string(number) + ": expected arcs by state").c_str());

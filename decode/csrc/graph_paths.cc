@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 namespace rescore {
 
@@ -24,7 +25,7 @@ GraphPaths GraphSearch::run(const std::vector<const Automaton*>& lms, const doub
   compose(starts, most);
   expect_weights();
   complete();
-  return search(paths);
+  return search(paths, most);
 }
 
 void GraphSearch::sort_by_target() {
@@ -72,6 +73,12 @@ void GraphSearch::enter(uint32_t state) {
   }
 }
 
+void GraphSearch::refuse_size(size_t most) const {
+  throw std::length_error("expected a composition of at most " + std::to_string(most) +
+                          " transitions, got more at state " + std::to_string(first_node_.size() - 2) + " of " +
+                          std::to_string(graph_->states) + "; prune the lattice, or use models of lower order");
+}
+
 // Computes the rows of a state's nodes.
 void GraphSearch::leave(uint32_t state, size_t most) {
   const uint32_t width = graph_->width(state);
@@ -89,10 +96,7 @@ void GraphSearch::leave(uint32_t state, size_t most) {
       rows_[j].fill();
       transitions = std::max(transitions, rows_[j].size());
     }
-  if (transitions > most)
-    throw std::length_error("the composition has more than " + std::to_string(most) + " transitions at state " +
-                            std::to_string(state) + " of " + std::to_string(graph_->states) +
-                            "; prune the lattice, or use models of lower order");
+  if (transitions > most) refuse_size(most);
   targets_.resize(targets_.size() + nodes * width);
 }
 
@@ -122,60 +126,117 @@ void GraphSearch::expect_weights() const {
                                 std::to_string(depth.back()) + " arcs of up to " + std::to_string(most / kFixedOne));
 }
 
-GraphPaths GraphSearch::search(int paths) {
+GraphPaths GraphSearch::search(int paths, size_t most) {
   GraphPaths out;
   tree_.clear();
   queue_.clear();
+  reached_.clear();
   opened_.clear();
-  uint32_t parent = open(kNone, 0, {0, 0, 0});
+  children_.clear();
+  slot_.assign(layers_.size(), 0);
+  reach({0, 0, 0, kNone, 0});
+  uint32_t parent = open(kNone, 0);
   if (!next(parent)) return out;
   for (;;) {
     const Offer taken = tree_.offers[parent];
-    const Opened from = opened_[parent];
     if (static_cast<int>(out.cost.size()) + 1 < paths && next(parent)) queue_.push(tree_.offers[parent].cost, parent);
-    const int64_t arc = graph_->first[from.state] + taken.rank;
-    const auto state = static_cast<uint32_t>(graph_->targets[arc]);
-    parent = open(parent, taken.rank,
-                  {target(from.node, from.state, taken.rank), state, from.weight + weight(from.node, arc)});
-    // Completions are exact, so the best child of a prefix costs the same: nothing queued precedes it.
-    if (next(parent)) continue;
+    if (taken.rank) {
+      follow(parent, taken.rank);
+      parent = open(parent, taken.rank);
+      if (reached_.size() > most) refuse_size(most);
+      // Completions are exact, so the best child of a prefix costs the same: nothing queued precedes it.
+      if (!next(parent)) throw std::runtime_error("graph: a completion is lost");
+      continue;
+    }
     out.cost.push_back(static_cast<double>(taken.cost) / kFixedOne);
-    spell(parent, out);
+    spell(opened_[parent], out);
     if (static_cast<int>(out.cost.size()) == paths || !queue_.size()) return out;
     parent = queue_.top();
     queue_.pop();
   }
 }
 
-uint32_t GraphSearch::open(uint32_t parent, uint32_t rank, Opened opened) {
+// Adds a node to those that the newest prefix reaches, or the cheaper way to it.
+void GraphSearch::reach(Reached one) {
+  uint32_t& slot = slot_[one.node];
+  const uint32_t first = opened_.empty() ? 0 : opened_.back().end;
+  if (slot <= first || slot > reached_.size() || reached_[slot - 1].node != one.node) {
+    reached_.push_back(one);
+    slot = static_cast<uint32_t>(reached_.size());
+    heap_.push_back(slot - 1);
+    std::push_heap(heap_.begin(), heap_.end(), later());
+  } else if (one.weight < reached_[slot - 1].weight) {
+    reached_[slot - 1] = one;
+  }
+}
+
+// Makes a prefix of the nodes that were reached: follows the arcs that read nothing, in topological order, which is
+// that of nodes, so that each is followed once; then finds the children.
+uint32_t GraphSearch::open(uint32_t parent, uint32_t rank) {
   const uint32_t prefix = tree_.add(parent, rank, parent == kNone ? 0 : tree_.prefixes[parent].depth + 1);
-  tree_.offers[prefix].cost = std::numeric_limits<Fixed>::min();
-  opened_.push_back(opened);
+  const auto last = static_cast<uint32_t>(graph_->states - 1);
+  const size_t first = children_.size();
+  const auto begin = opened_.empty() ? 0 : opened_.back().end;
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), later());
+    const uint32_t at = heap_.back();
+    heap_.pop_back();
+    const Reached one = reached_[at];
+    if (one.state == last) children_.push_back({one.weight, 0, 0});
+    for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
+      const int64_t arc = graph_->first[one.state] + i;
+      const Fixed total = std::min(one.weight + this->total(one.node, one.state, i), kImpossible);
+      if (!possible(total)) continue;
+      if (graph_->tokens[arc] < 0)
+        reach(behind(at, arc));
+      else
+        children_.push_back({total, static_cast<uint32_t>(graph_->tokens[arc]) + 1, 0});
+    }
+  }
+  const auto of_token = [](const Offer& a, const Offer& b) {
+    return std::tie(a.rank, a.cost) < std::tie(b.rank, b.cost);
+  };
+  const auto same = [](const Offer& a, const Offer& b) { return a.rank == b.rank; };
+  const auto cheaper = [](const Offer& a, const Offer& b) {
+    return std::tie(a.cost, a.rank) < std::tie(b.cost, b.rank);
+  };
+  std::sort(children_.begin() + first, children_.end(), of_token);
+  children_.erase(std::unique(children_.begin() + first, children_.end(), same), children_.end());
+  std::sort(children_.begin() + first, children_.end(), cheaper);
+  opened_.push_back({begin, static_cast<uint32_t>(reached_.size()), first, children_.size()});
   return prefix;
+}
+
+// Reaches what a token leads to from the nodes of a prefix.
+void GraphSearch::follow(uint32_t prefix, uint32_t rank) {
+  for (uint32_t at = opened_[prefix].begin; at < opened_[prefix].end; ++at)
+    for (int64_t arc = graph_->first[reached_[at].state]; arc < graph_->first[reached_[at].state + 1]; ++arc)
+      if (static_cast<uint32_t>(graph_->tokens[arc] + 1) == rank)
+        if (const Reached one = behind(at, arc); possible(one.weight)) reach(one);
+}
+
+GraphSearch::Reached GraphSearch::behind(uint32_t at, int64_t arc) {
+  const Reached& from = reached_[at];
+  const auto rank = static_cast<uint32_t>(arc - graph_->first[from.state]);
+  return {target(from.node, from.state, rank), static_cast<uint32_t>(graph_->targets[arc]),
+          std::min(from.weight + weight(from.node, arc), kImpossible), at, arc};
 }
 
 // Offers the best child of a prefix that was not offered yet; false if there is none.
 bool GraphSearch::next(uint32_t prefix) {
-  const Opened& opened = opened_[prefix];
-  const Offer before = tree_.offers[prefix];
-  Offer best{kImpossible, 0, 0};
-  for (uint32_t rank = 0; rank < graph_->width(opened.state); ++rank) {
-    const Fixed cost = opened.weight + total(opened.node, opened.state, rank);
-    const bool later = cost > before.cost || (cost == before.cost && rank > before.rank);
-    if (later && cost < best.cost) best = {cost, rank, 0};
-  }
-  if (!possible(best.cost)) return false;
-  tree_.offers[prefix] = best;
+  Opened& opened = opened_[prefix];
+  if (opened.child == opened.children) return false;
+  tree_.offers[prefix] = children_[opened.child++];
   return true;
 }
 
-void GraphSearch::spell(uint32_t prefix, GraphPaths& out) const {
+// The cheapest path of a string that ends with a prefix.
+void GraphSearch::spell(const Opened& opened, GraphPaths& out) const {
   const size_t begin = out.arcs.size();
-  out.arcs.resize(begin + tree_.prefixes[prefix].depth);
-  for (; tree_.prefixes[prefix].parent != kNone; prefix = tree_.prefixes[prefix].parent) {
-    const Prefix& last = tree_.prefixes[prefix];
-    out.arcs[begin + last.depth - 1] = graph_->first[opened_[last.parent].state] + last.rank;
-  }
+  uint32_t at = opened.begin;
+  while (reached_[at].state + 1 != graph_->states) ++at;  // one node stands for all ends
+  for (; reached_[at].from != kNone; at = reached_[at].from) out.arcs.push_back(reached_[at].arc);
+  std::reverse(out.arcs.begin() + begin, out.arcs.end());
   out.first.push_back(static_cast<int64_t>(out.arcs.size()));
 }
 

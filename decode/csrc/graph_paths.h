@@ -1,9 +1,13 @@
-// The p best strings of an acyclic deterministic graph composed with n-gram automata, exactly.
+// The p best strings of an acyclic graph composed with n-gram automata, exactly.
 //
 // Composition: from the first state on, in topological order, the tuples of automaton states with which each state of
 // the graph is reached (label_rows.h); backward, the weight of every node's best completion; best-first search over
-// prefixes, in the order of their weight with the best completion. Completions are exact, so only prefixes of the
-// answer are opened. Graph and automata are deterministic, so paths and strings are the same.
+// prefixes, in the order of their weight with the best completion.
+//
+// The graph need not be deterministic, and arcs may read nothing: a prefix leads to several nodes, each with the weight
+// of the cheapest way. So the graph is made deterministic where the search goes, and nowhere else; as a whole it may
+// not be, within any memory, if each of a word's many times has its own cost. Completions are exact, so only prefixes
+// of the answer are opened.
 //
 // A sausage is such a graph; its own search (best_paths.h) knows that all arcs of a slot lead to the next one, shares
 // targets through failure arcs, and reads all layers at once.
@@ -24,6 +28,7 @@ namespace rescore {
 struct Graph {
   const int64_t* first;                // [states + 1]
   const int32_t* targets;              // [arcs], later states
+  const int32_t* tokens;               // [arcs], of strings; -1: none
   const double* cost;                  // [arcs]
   std::vector<const int32_t*> labels;  // by model, [arcs]: its token, or -1: the model reads nothing
   int64_t states;
@@ -41,15 +46,25 @@ struct GraphPaths {
 
 class GraphSearch {
  public:
-  // lms, alpha: of every model. Ties are broken by the order of arcs, from the first on. std::length_error if the
+  // lms, alpha: of every model. Ties are broken by tokens, from the first on, ends before all. std::length_error if the
   // composition has more than `most` transitions.
   GraphPaths run(const std::vector<const Automaton*>& lms, const double* alpha, const Graph& graph,
                  const uint32_t* starts, int paths, size_t most);
 
  private:
-  struct Opened {
+  // A node that a prefix leads to, by the cheapest way: behind an arc, from one that another prefix reached, or this
+  // one.
+  struct Reached {
     uint32_t node, state;  // of the composition, of the graph
     Fixed weight;
+    uint32_t from;
+    int64_t arc;
+  };
+  // What a prefix reached, and its children by their best completions, of which those before `child` were offered. The
+  // rank of a child is its token + 1, that of the end is 0.
+  struct Opened {
+    uint32_t begin, end;
+    size_t child, children;
   };
   struct Before {
     const PrefixTree* tree;
@@ -62,10 +77,17 @@ class GraphSearch {
   void leave(uint32_t state, size_t most);
   void expect_weights() const;
   void complete();
-  GraphPaths search(int paths);
+  GraphPaths search(int paths, size_t most);
+  void reach(Reached one);
+  uint32_t open(uint32_t parent, uint32_t rank);
+  void follow(uint32_t prefix, uint32_t rank);
+  Reached behind(uint32_t at, int64_t arc);
   bool next(uint32_t prefix);
-  uint32_t open(uint32_t parent, uint32_t rank, Opened opened);
-  void spell(uint32_t prefix, GraphPaths& out) const;
+  void spell(const Opened& opened, GraphPaths& out) const;
+  [[noreturn]] void refuse_size(size_t most) const;
+  auto later() const {
+    return [this](uint32_t a, uint32_t b) { return reached_[a].node > reached_[b].node; };
+  }
 
   // The weight of an arc of the graph in a node of its source, without and with the best completion.
   Fixed weight(uint32_t node, int64_t arc) const {
@@ -95,7 +117,11 @@ class GraphSearch {
   Room<uint32_t> targets_;                    // by state, node and arc
   std::vector<Fixed> of_node_;                // its best completion
   PrefixTree tree_;
+  std::vector<Reached> reached_;
   std::vector<Opened> opened_;
+  std::vector<Offer> children_;
+  std::vector<uint32_t> slot_;  // by node: where it is among the reached, + 1
+  std::vector<uint32_t> heap_;  // reached by the newest prefix, whose arcs are to be followed
   PrefixQueue<Before> queue_{Before{&tree_}};
 };
 

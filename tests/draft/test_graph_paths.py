@@ -9,26 +9,19 @@ from hypothesis import strategies as st
 from support import oracle
 from support.problems import problems
 from support.refusals import refused
-from support.word_lattices import VOCAB, path_weight, ranked, word_lattices
+from support.word_lattices import VOCAB, graph_of, path_weight, ranked, spelt, word_lattices
 
 from rescore import _core
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.word_lattice import END, WordLattice
+from rescore.lattice.word_lattice import WordLattice
 
 alphas = st.one_of(st.integers(-16, 16).map(lambda n: n / 8), st.floats(-4, 4))
 
 
-def graph_of(lattice: WordLattice, ends, cost=None):
-    """What the core takes of a lattice. ends: by model, None for no token."""
-    labels = [np.where(lattice.tokens == END, -1 if end is None else end, lattice.tokens) for end in ends]
-    labels = np.array(labels, np.int32).reshape(len(ends), lattice.arcs)
-    return lattice.first, lattice.targets, lattice.costs.sum(axis=1, dtype=np.float64) if cost is None else cost, labels
-
-
-def answers(found):
-    """The core's answer for one lattice as a list of (cost, arcs)."""
+def answers(lattice: WordLattice, found):
+    """The core's answer for a lattice as a list of (cost, tokens)."""
     cost, first, arcs = found
-    return [(c, tuple(arcs[a:b].tolist())) for c, a, b in zip(cost.tolist(), first[:-1], first[1:])]
+    return [(c, spelt(lattice, arcs[a:b].tolist())) for c, a, b in zip(cost.tolist(), first[:-1], first[1:])]
 
 
 @st.composite
@@ -57,7 +50,10 @@ def test_paths_equal_enumeration(problem, threads):
     contexts = [lm.context(tuple(history)) for lm, history in zip(lms, histories)]
     for one, lattice in zip(found, lattices):
         best = ranked(lattice, lambda *path: path_weight(*path, lms, alpha, contexts, ends), p)
-        assert answers(one) == [(weight / oracle.FIXED_ONE, path) for weight, path in best]
+        assert answers(lattice, one) == [(weight / oracle.FIXED_ONE, string) for weight, string in best]
+        cost, first, arcs = one
+        for c, a, b in zip(cost.tolist(), first[:-1], first[1:]):  # what is given of a string is its cheapest path
+            assert path_weight(lattice, arcs[a:b], lms, alpha, contexts, ends) / oracle.FIXED_ONE == c
 
 
 @settings(max_examples=200)
@@ -75,7 +71,7 @@ def test_a_sausage_has_the_strings_of_its_own_search(problem):
         models, [graph_of(lattice, [None]) for lattice in lattices], starts, np.array(alpha), paths=p
     )
     for b, lattice, one in zip(kept, lattices, found):
-        ours = {(np.float32(c), tuple(lattice.tokens[list(path)][:-1].tolist())) for c, path in answers(one)}
+        ours = {(np.float32(c), string) for c, string in answers(lattice, one)}
         theirs = {(c, tuple(row[row >= 0].tolist())) for c, row in zip(costs[b, : count[b]].tolist(), tokens[b])}
         assert sorted(c for c, _ in ours) == sorted(c for c, _ in theirs)
         most = max(c for c, _ in theirs)  # of those that tie with the last, either may be left out
@@ -87,6 +83,7 @@ def chain(*tokens, targets=None, vocab=3):
     return (
         np.arange(n + 2, dtype=np.int64).clip(max=n),
         np.array(targets or range(1, n + 1), np.int32),
+        np.array(tokens, np.int32),
         np.zeros(n),
         np.array([tokens], np.int32),
     )
@@ -116,12 +113,7 @@ def test_the_composition_is_bounded():
 
 
 def test_sums_beyond_what_weights_hold_are_refused():
-    n = 1000
-    graph = (
-        np.arange(n + 2).clip(max=n),
-        np.arange(1, n + 1, dtype=np.int32),
-        np.full(n, 5e5),
-        np.zeros((0, n), np.int32),
-    )
+    first, targets, tokens, cost, _ = chain(*[0] * 1000)
+    graph = (first, targets, tokens, cost + 5e5, np.zeros((0, 1000), np.int32))
     with refused(ValueError, "graph 0", "1000 arcs", "500000"):
         _core.best_strings([], [graph], np.zeros((1, 0), np.uint32), np.zeros(0), paths=1)

@@ -6,25 +6,25 @@ import numpy as np
 from hypothesis import strategies as st
 from support.oracle import Backoff, costs, fixed
 
-from rescore.lattice.word_lattice import END, WordLattice
+from rescore.lattice.word_lattice import NOTHING, WordLattice
 
 VOCAB = 7
 
 
 @st.composite
 def word_lattices(draw, most_states: int = 6, most_arcs: int = 12) -> WordLattice:
-    """Small lattices: arcs lead forward, tokens differ within a state, any state may end strings."""
+    """Small lattices: some arcs read nothing, a state may have several of a token, and may end strings."""
     states = draw(st.integers(1, most_states))
-    pairs = [(state, token) for state in range(states) for token in range(VOCAB)]
-    chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=most_arcs if states > 1 else 0))
-    arcs = [(s, token, draw(st.integers(s + 1, states - 1))) for s, token in chosen if s + 1 < states]
+    one = st.tuples(st.integers(0, most_states), st.integers(NOTHING, VOCAB - 1), st.integers(1, 3), costs, costs)
+    given = draw(st.lists(one, max_size=most_arcs))
+    arcs = [(s, token, s + step, (a, b)) for s, token, step, a, b in given if s + step < states]
     final = draw(st.lists(st.integers(0, states - 1), unique=True, min_size=1, max_size=2))
     numbers = draw(st.permutations(range(states)))
     return WordLattice.from_arcs(
-        np.array([numbers[s] for s, _, _ in arcs], np.int64),
-        np.array([token for _, token, _ in arcs], np.int64),
-        np.array([numbers[t] for _, _, t in arcs], np.int64),
-        np.array([(draw(costs), draw(costs)) for _ in arcs], np.float64),
+        [numbers[s] for s, _, _, _ in arcs],
+        [token for _, token, _, _ in arcs],
+        [numbers[t] for _, _, t, _ in arcs],
+        [pair for _, _, _, pair in arcs],
         start=numbers[0],
         final={numbers[state]: (draw(costs), draw(costs)) for state in final},
     )
@@ -47,8 +47,8 @@ def path_weight(lattice: WordLattice, path, lms: list[Backoff], alphas, contexts
     for arc in path:
         total += fixed(cost[arc])
         for j, (lm, alpha) in enumerate(zip(lms, alphas)):
-            token = ends[j] if lattice.tokens[arc] == END else int(lattice.tokens[arc])
-            if token is None:
+            token = ends[j] if lattice.targets[arc] == lattice.states - 1 else int(lattice.tokens[arc])
+            if token is None or token == NOTHING:
                 continue
             at = contexts[j]
             while token not in lm.arcs[at]:
@@ -59,10 +59,32 @@ def path_weight(lattice: WordLattice, path, lms: list[Backoff], alphas, contexts
     return total
 
 
+def spelt(lattice: WordLattice, path) -> tuple[int, ...]:
+    """The tokens of a path."""
+    return tuple(token for token in lattice.tokens[list(path)].tolist() if token != NOTHING)
+
+
 def ranked(lattice: WordLattice, weigh, paths: int) -> list[tuple[int, tuple[int, ...]]]:
-    """The best paths as (weight, arcs), ties by tokens."""
-    every = sorted((weigh(lattice, path), lattice.tokens[list(path)].tolist(), path) for path in arc_paths(lattice))
-    return [(weight, path) for weight, _, path in every[:paths]]
+    """The best distinct strings as (weight, tokens), each by its cheapest path; ties by tokens."""
+    least: dict[tuple[int, ...], int] = {}
+    for path in arc_paths(lattice):
+        string, weight = spelt(lattice, path), weigh(lattice, path)
+        least[string] = min(weight, least.get(string, weight))
+    return sorted((weight, string) for string, weight in least.items())[:paths]
+
+
+def graph_of(lattice: WordLattice, ends):
+    """What the core takes of a lattice. ends: the token that each model reads at the end, None for none."""
+    last = lattice.targets == lattice.states - 1
+    labels = [np.where(last, NOTHING if end is None else end, lattice.tokens) for end in ends]
+    cost = lattice.costs.sum(axis=1, dtype=np.float64)
+    return (
+        lattice.first,
+        lattice.targets,
+        lattice.tokens,
+        cost,
+        np.array(labels, np.int32).reshape(len(ends), lattice.arcs),
+    )
 
 
 def dyadic(rng: np.random.Generator, size=None):
@@ -71,16 +93,15 @@ def dyadic(rng: np.random.Generator, size=None):
 
 
 def large_lattice(rng: np.random.Generator, arcs: int, vocab: int, reach: int = 4) -> WordLattice:
-    """A random lattice of about so many arcs, of states of degrees from 1 to 2 or to 80, whose ends are the last three
-    states.
+    """A random deterministic lattice of about so many arcs, of states of degrees up to 7 or 79, that ends in the last
+    three states.
     """
     rows: list[tuple[int, int, int]] = []
     state = 0
     while len(rows) < arcs:
         degree = int(rng.integers(1, min(vocab, 80 if rng.random() < 0.05 else 8)))
-        rows += [
-            (state, token, state + int(rng.integers(1, reach))) for token in rng.permutation(vocab)[:degree].tolist()
-        ]
+        tokens = rng.permutation(vocab)[:degree].tolist()
+        rows += [(state, token, state + int(rng.integers(1, reach))) for token in tokens]
         state += 1
     source, tokens, targets = np.array(rows).T
     costs = dyadic(rng, (len(rows), 2))

@@ -15,7 +15,7 @@ from support import dumps
 from support.oracle import models, padded, padded_histories, sausages
 from support.refusals import assert_named, refuses
 from support.tools import load_tool
-from support.word_lattices import large_lattice, large_model
+from support.word_lattices import graph_of, large_lattice, large_model
 
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
@@ -87,7 +87,7 @@ def test_word_lattices_of_any_shape(arcs, alpha, program, tmp_path):
     model = large_model(rng, 100).ngram()
     lattices = [large_lattice(rng, arcs, model.vocab_size) for _ in range(6)]
     starts = model.core.start_batch(rng.integers(0, model.vocab_size, (len(lattices), 2)).astype(np.int32))
-    graphs = [(one.first, one.targets, one.costs.sum(axis=1, dtype=np.float64), one.tokens[None]) for one in lattices]
+    graphs = [graph_of(one, [None]) for one in lattices]
     found = _core.best_strings([model.core], graphs, starts[:, None], np.array([alpha]), paths=PATHS)
     openfst.write_model(tmp_path / "model.fst", model, alpha=alpha)
     theirs = openfst.run_search(program, tmp_path / "model.fst", lattices, starts, paths=PATHS)
