@@ -14,11 +14,7 @@ GraphPaths GraphSearch::run(const std::vector<const Automaton*>& lms, const doub
   graph_ = &graph;
   models_ = lms.size();
   rows_.resize(models_);
-  place_.resize(models_);
-  for (size_t j = 0; j < models_; ++j) {
-    rows_[j].clear(*lms[j], alpha[j]);
-    place_[j].resize(graph.arcs());
-  }
+  for (size_t j = 0; j < models_; ++j) rows_[j].use(*lms[j], alpha[j]);
   own_.resize(graph.arcs());
   std::transform(graph.cost, graph.cost + graph.arcs(), own_.begin(), to_fixed);
   sort_by_target();
@@ -44,9 +40,9 @@ void GraphSearch::sort_by_target() {
 void GraphSearch::compose(const uint32_t* starts, size_t most) {
   layers_.clear(static_cast<int>(models_));
   first_node_.assign(1, 0);
-  first_target_.assign(1, 0);
-  row_.clear();
-  targets_.clear();
+  first_step_.assign(1, 0);
+  steps_.clear();
+  next_.clear();
   States first{};
   std::copy_n(starts, models_, first.begin());
   for (int64_t state = 0; state < graph_->states; ++state) {
@@ -54,8 +50,12 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
     if (state == 0) layers_.add(first);
     enter(static_cast<uint32_t>(state));
     first_node_.push_back(layers_.size());
-    leave(static_cast<uint32_t>(state), most);
-    first_target_.push_back(targets_.size());
+    const size_t nodes = first_node_[state + 1] - first_node_[state];
+    first_step_.push_back(steps_.size() + nodes * graph_->width(state));
+    if (first_step_.back() > most) refuse_size(most);
+    steps_.resize(first_step_.back());
+    next_.resize(first_step_.back() * models_);
+    if (nodes && graph_->width(state)) leave(static_cast<uint32_t>(state));
   }
 }
 
@@ -65,10 +65,10 @@ void GraphSearch::enter(uint32_t state) {
   States states{};
   for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
     const int64_t arc = into_[n];
-    const uint32_t from = source_[arc], rank = static_cast<uint32_t>(arc - graph_->first[from]);
-    for (uint32_t node = first_node_[from]; node < first_node_[from + 1]; ++node) {
-      for (size_t j = 0; j < models_ && !last; ++j) states[j] = rows_[j].next(row_[node * models_ + j], place_[j][arc]);
-      target(node, from, rank) = layers_.intern(states);
+    const uint32_t from = source_[arc], width = graph_->width(from);
+    for (size_t step = first_step_[from] + (arc - graph_->first[from]); step < first_step_[from + 1]; step += width) {
+      for (size_t j = 0; j < models_ && !last; ++j) states[j] = next_[step * models_ + j];
+      steps_[step].target = layers_.intern(states);
     }
   }
 }
@@ -79,36 +79,40 @@ void GraphSearch::refuse_size(size_t most) const {
                           std::to_string(graph_->states) + "; prune the lattice, or use models of lower order");
 }
 
-// Computes the rows of a state's nodes.
-void GraphSearch::leave(uint32_t state, size_t most) {
+// Weighs the steps from a state's nodes.
+void GraphSearch::leave(uint32_t state) {
+  const int64_t first = graph_->first[state];
   const uint32_t width = graph_->width(state);
-  const size_t nodes = first_node_[state + 1] - first_node_[state];
-  size_t transitions = targets_.size() + nodes * width;
-  row_.resize(first_node_[state + 1] * models_);
-  if (nodes && width)
-    for (size_t j = 0; j < models_; ++j) {
-      const int64_t first = graph_->first[state];
-      rows_[j].begin(graph_->labels[j] + first, width, place_[j].data() + first);
-      for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
-        rows_[j].prefetch(layers_.states(node)[j]);
-      for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
-        row_[node * models_ + j] = rows_[j].row(layers_.states(node)[j]);
-      rows_[j].fill();
-      transitions = std::max(transitions, rows_[j].size());
-    }
-  if (transitions > most) refuse_size(most);
-  targets_.resize(targets_.size() + nodes * width);
+  for (size_t step = first_step_[state]; step < first_step_[state + 1]; step += width)
+    for (uint32_t i = 0; i < width; ++i) steps_[step + i].weight = own_[first + i];
+  for (size_t j = 0; j < models_; ++j) {
+    LabelRows& rows = rows_[j];
+    rows.begin(graph_->labels[j] + first, width);
+    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
+      rows.prefetch(layers_.states(node)[j]);
+    row_.clear();
+    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
+      row_.push_back(rows.row(layers_.states(node)[j]));
+    rows.fill();
+    size_t step = first_step_[state];
+    for (const uint32_t row : row_)
+      for (uint32_t i = 0; i < width; ++i, ++step) {
+        steps_[step].weight = std::min(steps_[step].weight + rows.weight(row, i), kImpossible);
+        next_[step * models_ + j] = rows.next(row, i);
+      }
+  }
 }
 
 void GraphSearch::complete() {
-  of_node_.assign(layers_.size() + 1, kImpossible);
-  if (first_node_[graph_->states] > first_node_[graph_->states - 1]) of_node_[first_node_[graph_->states - 1]] = 0;
-  for (int64_t s = graph_->states - 1; s-- > 0;) {
-    const auto state = static_cast<uint32_t>(s);
-    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
-      for (uint32_t rank = 0; rank < graph_->width(state); ++rank)
-        of_node_[node] = std::min(of_node_[node], total(node, state, rank));
-  }
+  of_node_.assign(layers_.size(), kImpossible);
+  if (first_node_[graph_->states] > first_node_[graph_->states - 1]) of_node_.back() = 0;
+  size_t step = steps_.size();
+  for (int64_t state = graph_->states - 1; state-- > 0;)
+    for (uint32_t node = first_node_[state + 1]; node-- > first_node_[state];)
+      for (uint32_t i = graph_->width(state); i-- > 0;) {
+        --step;
+        of_node_[node] = std::min(of_node_[node], steps_[step].weight + of_node_[steps_[step].target]);
+      }
 }
 
 // Sums of weights must stay within what a Fixed holds.
@@ -185,7 +189,8 @@ uint32_t GraphSearch::open(uint32_t parent, uint32_t rank) {
     if (one.state == last) children_.push_back({one.weight, 0, 0});
     for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
       const int64_t arc = graph_->first[one.state] + i;
-      const Fixed total = std::min(one.weight + this->total(one.node, one.state, i), kImpossible);
+      const Step& step = this->step(one, i);
+      const Fixed total = one.weight + std::min(step.weight + of_node_[step.target], kImpossible);
       if (!possible(total)) continue;
       if (graph_->tokens[arc] < 0)
         reach(behind(at, arc));
@@ -215,11 +220,11 @@ void GraphSearch::follow(uint32_t prefix, uint32_t rank) {
         if (const Reached one = behind(at, arc); possible(one.weight)) reach(one);
 }
 
-GraphSearch::Reached GraphSearch::behind(uint32_t at, int64_t arc) {
+GraphSearch::Reached GraphSearch::behind(uint32_t at, int64_t arc) const {
   const Reached& from = reached_[at];
-  const auto rank = static_cast<uint32_t>(arc - graph_->first[from.state]);
-  return {target(from.node, from.state, rank), static_cast<uint32_t>(graph_->targets[arc]),
-          std::min(from.weight + weight(from.node, arc), kImpossible), at, arc};
+  const Step& step = this->step(from, static_cast<uint32_t>(arc - graph_->first[from.state]));
+  return {step.target, static_cast<uint32_t>(graph_->targets[arc]), std::min(from.weight + step.weight, kImpossible),
+          at, arc};
 }
 
 // Offers the best child of a prefix that was not offered yet; false if there is none.

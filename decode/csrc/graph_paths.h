@@ -52,6 +52,10 @@ class GraphSearch {
                  const uint32_t* starts, int paths, size_t most);
 
  private:
+  struct Step {
+    Fixed weight;
+    uint32_t target;  // a node
+  };
   // A node that a prefix leads to, by the cheapest way: behind an arc, from one that another prefix reached, or this
   // one.
   struct Reached {
@@ -74,14 +78,14 @@ class GraphSearch {
   void sort_by_target();
   void compose(const uint32_t* starts, size_t most);
   void enter(uint32_t state);
-  void leave(uint32_t state, size_t most);
+  void leave(uint32_t state);
   void expect_weights() const;
   void complete();
   GraphPaths search(int paths, size_t most);
   void reach(Reached one);
   uint32_t open(uint32_t parent, uint32_t rank);
   void follow(uint32_t prefix, uint32_t rank);
-  Reached behind(uint32_t at, int64_t arc);
+  Reached behind(uint32_t at, int64_t arc) const;
   bool next(uint32_t prefix);
   void spell(const Opened& opened, GraphPaths& out) const;
   [[noreturn]] void refuse_size(size_t most) const;
@@ -89,33 +93,24 @@ class GraphSearch {
     return [this](uint32_t a, uint32_t b) { return reached_[a].node > reached_[b].node; };
   }
 
-  // The weight of an arc of the graph in a node of its source, without and with the best completion.
-  Fixed weight(uint32_t node, int64_t arc) const {
-    Fixed sum = own_[arc];
-    for (size_t j = 0; j < models_; ++j)
-      sum = std::min(sum + rows_[j].weight(row_[node * models_ + j], place_[j][arc]), kImpossible);
-    return sum;
-  }
-  uint32_t& target(uint32_t node, uint32_t state, uint32_t rank) {
-    return targets_[first_target_[state] + size_t{node - first_node_[state]} * graph_->width(state) + rank];
-  }
-  Fixed total(uint32_t node, uint32_t state, uint32_t rank) {
-    return std::min(weight(node, graph_->first[state] + rank) + of_node_[target(node, state, rank)], kImpossible);
+  // Of a node, the step along an arc of its state of the graph.
+  const Step& step(const Reached& one, uint32_t rank) const {
+    return steps_[first_step_[one.state] + size_t{one.node - first_node_[one.state]} * graph_->width(one.state) + rank];
   }
 
   const Graph* graph_;
   size_t models_;
-  std::vector<Fixed> own_;                    // of the graph's arcs
-  std::vector<int64_t> into_first_, into_;    // arcs by target
-  std::vector<uint32_t> source_;              // of arcs
-  std::vector<LabelRows> rows_;               // by model
-  std::vector<std::vector<uint32_t>> place_;  // by model and arc
-  Layers layers_;                             // the nodes of every state of the graph
-  Room<uint32_t> row_;                        // by node and model
-  std::vector<uint32_t> first_node_;          // by state
-  std::vector<size_t> first_target_;          // by state
-  Room<uint32_t> targets_;                    // by state, node and arc
-  std::vector<Fixed> of_node_;                // its best completion
+  std::vector<Fixed> own_;                  // of the graph's arcs
+  std::vector<int64_t> into_first_, into_;  // arcs by target
+  std::vector<uint32_t> source_;            // of arcs
+  std::vector<LabelRows> rows_;             // by model
+  std::vector<uint32_t> row_;               // of the nodes of one state
+  Layers layers_;                           // the nodes of every state of the graph
+  std::vector<uint32_t> first_node_;        // by state
+  std::vector<size_t> first_step_;          // by state
+  Room<Step> steps_;                        // by state, node and arc
+  Room<uint32_t> next_;                     // by step and model, its next state
+  std::vector<Fixed> of_node_;              // its best completion
   PrefixTree tree_;
   std::vector<Reached> reached_;
   std::vector<Opened> opened_;
