@@ -208,6 +208,27 @@ def best_paths(
     paths are those from its start.
     """
 
+def best_strings(
+    models: Sequence[Automaton],
+    graphs: Sequence[
+        tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]
+    ],
+    starts: NDArray[np.uint32],  # [B, J]
+    alpha: NDArray[np.float64],  # [J], may be negative
+    *,
+    paths: int,
+    most: int = ...,
+    threads: int = 1,
+) -> list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
+    """The p = `paths` best distinct strings of every acyclic graph, from its state 0 to its last one: costs [n], first
+    [n + 1] and arcs; those of string i are arcs[first[i]:first[i + 1]], its cheapest path. Sorted by cost, ties by
+    tokens, an end before all.
+
+    graphs  first [S + 1]: the arcs of state s are first[s] .. first[s + 1] - 1; targets [A], later states; tokens [A],
+            -1 for none; costs [A]; labels [J, A]: the token that each model reads, -1 for none
+    most    transitions of a composition; ValueError beyond
+    """
+
 @final
 class ContextModel:
     """What followed the contexts of one or several texts, and what the target predicted after rejected drafts, N =

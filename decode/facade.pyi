@@ -14,11 +14,14 @@ from rescore.decode.loop.generate import Options as Options
 from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
+from rescore.decode.rescoring.read import read_lattices as read_lattices
+from rescore.decode.rescoring.rescorer import LatticeRescorer as LatticeRescorer
 from rescore.decode.tuning.tune import tune as tune
 from rescore.decode.verify import greedy as greedy
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump
 from rescore.lattice.sausage import Sausage as Sausage
+from rescore.lattice.word_lattice import WordLattice as WordLattice
 from rescore.lm.build.in_memory import build_ngram as build_ngram
 from rescore.lm.build.interpolate import merge_models as merge_models
 from rescore.lm.model.formats import load as load

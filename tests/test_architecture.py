@@ -24,9 +24,10 @@ ROOMS = {
     "calm": "loop models",
     "replay": "draft models.draft_step models.request_text verify.shaping",
     "tuning": "replay draft",
+    "rescoring": "",
     "bench": "replay engines loop draft models",
     "report": "replay draft models",
-    "cli": "report bench calm training tuning replay engines loop draft models verify",
+    "cli": "report rescoring bench calm training tuning replay engines loop draft models verify",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

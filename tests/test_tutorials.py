@@ -33,7 +33,7 @@ from rescore.lm.model.tokenizer import TextTokenizer
 
 USE = ROOT / "docs" / "use"
 LOADING = ("faster-without-heads.md", "heads-in-your-loop.md")
-TUTORIALS = (*LOADING, "dumped-logits.md", "build-an-ngram-model.md")
+TUTORIALS = (*LOADING, "dumped-logits.md", "build-an-ngram-model.md", "lattices.md")
 LEFT_OUT = ("pip install ", "git clone ", "cd ", "python examples/")
 PLACEHOLDERS = re.compile(r"\.\.( |$)|\$")  # of commands that stand for many
 
@@ -112,10 +112,29 @@ def test_the_indented_commands_run(page, folder, smollm2):
 
 
 def test_every_example_has_a_test():
-    tested = {"huggingface.py", "own_loop.py", "dump_your_heads.py", "llama_cpp.py", "lattice.ipynb", "grpo.py"}
+    tested = {
+        "huggingface.py",
+        "own_loop.py",
+        "lattices.py",
+        "dump_your_heads.py",
+        "llama_cpp.py",
+        "lattice.ipynb",
+        "grpo.py",
+    }
     assert {path.name for path in (ROOT / "examples").iterdir() if path.suffix} == tested | {"README.md"}
     for path in (ROOT / "examples").glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, f"{path.name}: an example is one screen"
+
+
+def test_the_example_of_lattices(folder):
+    """What it prints adds up, and the model changes the best string."""
+    printed = run(folder, ["python", "examples/lattices.py"], "")
+    rows = re.findall(r"^ *([\d.]+) = +([\d.]+) / 10 \+ +([\d.]+)   (.+)$", printed, re.M)
+    costs = [float(cost) for cost, *_ in rows]
+    assert costs == sorted(costs) and len(costs) == 3
+    for cost, acoustic, lm, _ in rows:
+        assert float(cost) == pytest.approx(float(acoustic) / 10 + float(lm), abs=0.02)
+    assert f"'{rows[0][3]}'" not in printed and rows[0][3] == "hard to recognise speech"
 
 
 @pytest.mark.slow

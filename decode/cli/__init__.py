@@ -70,6 +70,9 @@ GROUPS = {
         Verb("lm verify", "check the invariants of a model"),
         Verb("lm count", "count n-grams on one of several machines"),
     ),
+    "rescore what a recogniser or translator left": (
+        Verb("lattice", "find the best strings of its lattices under a model"),
+    ),
     "give a model heads": (
         Verb("train heads", "train heads for a frozen model"),
         Verb("train bita", "train mask tokens for a frozen model (BiTA)"),

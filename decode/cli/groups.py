@@ -249,11 +249,11 @@ class ArpaArgs(IdArgs):
         "(default: only if its word is </s>); without it <s> and </s> are placeholders",
         rare=True,
     )
-    words: Literal["auto", "text", "ids"] = option(
+    words: Literal["auto", "text", "ids", "chars"] = option(
         None,
-        "words of the ARPA file that is written, else of the one that is read: text or decimal token ids "
-        "(default: auto, text where possible)",
-        choices=("auto", "text", "ids"),
+        "words of the ARPA file that is written, else of the one that is read: text, decimal token ids, or chars, a "
+        "character i + 100 for token i, as NeMo and sherpa have them (default: auto, text where possible)",
+        choices=("auto", "text", "ids", "chars"),
         default="auto",
         rare=True,
     )

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from numpy.typing import NDArray
 
@@ -290,10 +290,10 @@ def write_arpa_file(model: NGram, path: Path, args: ArpaArgs) -> dict[str, Any]:
     return {"arpa_words": f"decimal ids, as {why}" if why else words, "sentence_ends": ends or own}
 
 
-def arpa_words(model: NGram, wanted: str) -> tuple[Literal["text", "ids"], str | None]:
-    """Whether words are written as text or ids, and the reason if `wanted` is auto and they are ids."""
+def arpa_words(model: NGram, wanted: str) -> tuple[Literal["text", "ids", "chars"], str | None]:
+    """How words are written, and the reason if `wanted` is auto and they are ids."""
     if wanted != "auto":
-        return ("ids" if wanted == "ids" else "text"), None
+        return cast('Literal["text", "ids", "chars"]', wanted), None
     if model.words is None:
         return "ids", "the model has no words"
     found = unwritable_word(model.words)

@@ -41,6 +41,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_levels(m);
   bind_lattice(m);
   bind_searches(m);
+  bind_graphs(m);
   bind_normalised(m);
   bind_slot_cache(m);
   bind_feedback(m);

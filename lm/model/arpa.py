@@ -1,6 +1,7 @@
 """Reads ARPA files. log10 is used only here, and in `arpa_write.py`.
 
-The words of a file are text, numbered in the order of the unigrams, or decimal token ids.
+The words of a file are text, numbered in the order of the unigrams, or token ids: decimal, or each a character, as in
+models for NeMo and sherpa.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from array import array
 from codecs import BOM_UTF8
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ _BACKOFF = {False: "and a finite backoff", True: "and no backoff in the highest 
 UNKNOWN_LOG10 = -100.0  # of <unk> if the file has none, as in KenLM
 NEVER_COST = 98.9 * LN10  # costs from here on mean ARPA's -99, "never"
 SPARSE_IDS = 1 << 16
+FIRST_CHARACTER = 100  # of token 0, as NeMo and sherpa write it
 
 
 @dataclass(slots=True)
@@ -182,14 +184,15 @@ def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
     words[word] = len(words)
 
 
-Words = Literal["auto", "text", "ids"]
+Words = Literal["auto", "text", "ids", "chars"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArpaOptions:
     """How the words of an ARPA file become ids.
 
-    words       "text": numbered in order; "ids": decimal token ids; "auto": ids if all but <s>, </s>, <unk> are
+    words       "text": numbered in order; "ids": decimal token ids; "chars": token i is the character
+                i + 100; "auto": ids if all but <s>, </s>, <unk> are
     vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in a file of
                 text. None: the greatest id + 1, or the number of words
     end_of_text the id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by `write_arpa`
@@ -202,8 +205,8 @@ class ArpaOptions:
     end_of_text: int | None = None
 
     def __post_init__(self) -> None:
-        if self.words not in ("auto", "text", "ids"):
-            raise ValueError(f"words: expected auto, text or ids, got {self.words!r}")
+        if self.words not in (known := get_args(Words)):
+            raise ValueError(f"words: expected {' or '.join(known)}, got {self.words!r}")
         if self.vocab_size is not None and not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise ValueError(f"vocab_size: expected 1..{MAX_VOCABULARY}, got {self.vocab_size}")
         if self.end_of_text is not None and not 0 <= self.end_of_text < (self.vocab_size or MAX_VOCABULARY):
@@ -223,7 +226,9 @@ def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) 
     sections = read_sections(path)
     try:
         words = [word.decode() for word in sections[0].words]
-        as_ids = _are_ids(words, options)
+        if options.words == "chars":
+            words = [word if word in (BOS, EOS, UNK) else _id_of(word) for word in words]
+        as_ids = options.words == "chars" or _are_ids(words, options)
         return _ids_model(sections, words, options) if as_ids else _text_model(sections, words, options)
     except BadRow as error:
         lines = sections[error.order - 1].line
@@ -231,6 +236,12 @@ def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) 
         raise ValueError(f"{os.fspath(path)}{where}: this {error.order}-gram {error.why}") from error
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
+
+
+def _id_of(word: str) -> str:
+    if len(word) != 1 or ord(word) < FIRST_CHARACTER:
+        raise ValueError(f"expected characters from {chr(FIRST_CHARACTER)!r}, of token 0, on, got {word!r:.60}")
+    return str(ord(word) - FIRST_CHARACTER)
 
 
 def _are_ids(words: list[str], options: ArpaOptions) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, cast
 
@@ -13,24 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import output_to
-from rescore.lm.model.arpa import BOS, CAPITALS, EOS, LN10, UNK
+from rescore.lm.model.arpa import BOS, CAPITALS, EOS, FIRST_CHARACTER, LN10, UNK
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 CHUNK = 1 << 16
+MOST_CHARACTERS = 0xD800 - FIRST_CHARACTER  # those before surrogates, which UTF-8 has not
 
 
 def write_arpa(
     model: NGram,
     path: str | os.PathLike[str],
     *,
-    words: Literal["text", "ids"] | None = None,
+    words: Literal["text", "ids", "chars"] | None = None,
     sentence_ends: bool | None = None,
 ) -> None:
     """Writes an ARPA file (gzipped if its name ends in .gz) atomically; `-` is standard output.
 
-    words          "text": the model's words; "ids": decimal token ids; None: words if the model has them. <unk>, <s>
-                   and </s>, which KenLM needs, are added as placeholders with log10 -99 if missing
+    words          "text": the model's words; "ids": decimal token ids; "chars": for token i the character i + 100, as
+                   NeMo and sherpa look them up; None: words if the model has them. <unk>, <s> and </s>, which KenLM
+                   needs, are added as placeholders with log10 -99 if missing
     sentence_ends  write the end-of-text token of the metadata as </s> where it is an event and as <s> where it is a
                    context, so that p(</s> | h) = p(end_of_text | h) and a sentence begins after the end of another.
                    None: if words are written and its word is </s>
@@ -40,8 +42,11 @@ def write_arpa(
     """
     if words == "text" and model.words is None:
         raise ValueError("words: expected a model with words, got token ids only; write decimal ids")
-    text = words != "ids" and model.words is not None
-    names = list(model.words or ()) if text else list(map(str, range(model.vocab_size)))
+    text = words not in ("ids", "chars") and model.words is not None
+    spell: Callable[[int], str] = (lambda token: chr(FIRST_CHARACTER + token)) if words == "chars" else str
+    names = list(model.words or ()) if text else list(map(spell, range(model.vocab_size)))
+    if words == "chars" and model.vocab_size > MOST_CHARACTERS:
+        raise ValueError(f"words: expected at most {MOST_CHARACTERS} tokens as characters, got {model.vocab_size}")
     if text:
         _refuse_words(names)
     spelling = _Spelling.of(model, names, ends_sentences(model, text) if sentence_ends is None else sentence_ends)

@@ -68,7 +68,7 @@ def save(
     model: NGram,
     path: str | os.PathLike[str],
     *,
-    words: Literal["text", "ids"] | None = None,
+    words: Literal["text", "ids", "chars"] | None = None,
     sentence_ends: bool | None = None,
     failure_label: int = 0,
 ) -> None:

@@ -186,11 +186,11 @@ def _header(kind: str, version: int, properties: int, start: int, states: int, a
 
 
 def save_symbols(
-    model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"], failure_label: int = 0
+    model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids", "chars"], failure_label: int = 0
 ) -> None:
     """Writes the symbols of `save_fst`'s labels atomically: 0 is <epsilon>, another failure label is <phi>.
 
-    words  "text": the model's words; "ids": decimal token ids. ValueError for words that a line cannot hold, as in
+    words  "text": the model's words; else decimal token ids. ValueError for words that a line cannot hold, as in
            `write_arpa`
     """
     names = list(model.words or ()) if words == "text" else list(map(str, range(model.vocab_size)))

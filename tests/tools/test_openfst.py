@@ -15,7 +15,9 @@ from support import dumps
 from support.oracle import models, padded, padded_histories, sausages
 from support.refusals import assert_named, refuses
 from support.tools import load_tool
+from support.word_lattices import graph_of, large_lattice, large_model
 
+from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
@@ -48,7 +50,9 @@ def assert_failure_semantics(
     openfst.write_model(folder / "model.fst", model, alpha=alpha)
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths)
-    theirs = openfst.run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], paths=paths)
+    theirs = openfst.run_search(
+        program, folder / "model.fst", openfst.word_lattices(sausage), rescorer.states(histories)[0], paths=paths
+    )
     assert len(theirs.strings) == sausage.batch_size
     for lattice, answer in enumerate(theirs.strings):
         assert not disagreement(openfst.strings_of(drafts, lattice), answer)
@@ -74,6 +78,22 @@ def test_failure_semantics_on_random_models(problem, program, tmp_path_factory):
 def test_failure_semantics_on_the_demo(demo, program, tmp_path):
     model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
     assert_failure_semantics(model, 0.7, sausage, histories, PATHS, program, tmp_path)
+
+
+@pytest.mark.parametrize("arcs", [20, 200, 2000])
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+def test_word_lattices_of_any_shape(arcs, alpha, program, tmp_path):
+    rng = np.random.default_rng(arcs)
+    model = large_model(rng, 100).ngram()
+    lattices = [large_lattice(rng, arcs, model.vocab_size) for _ in range(6)]
+    starts = model.core.start_batch(rng.integers(0, model.vocab_size, (len(lattices), 2)).astype(np.int32))
+    graphs = [graph_of(one, [None]) for one in lattices]
+    found = _core.best_strings([model.core], graphs, starts[:, None], np.array([alpha]), paths=PATHS)
+    openfst.write_model(tmp_path / "model.fst", model, alpha=alpha)
+    theirs = openfst.run_search(program, tmp_path / "model.fst", lattices, starts, paths=PATHS)
+    for one, (cost, first, of), answer in zip(lattices, found, theirs.strings):
+        strings = [tuple(one.tokens[of[a : b - 1]].tolist()) for a, b in zip(first[:-1], first[1:])]
+        assert not disagreement(list(zip(cost.tolist(), strings)), answer)
 
 
 @settings(max_examples=50)
@@ -118,7 +138,7 @@ def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
 def test_program_names_what_it_refuses(demo, program, tmp_path):
     model, sausage, _ = demo_lattices(demo, 1)
     to_fst(model).write(str(tmp_path / "model.fst"))
-    given = (program, tmp_path / "model.fst", sausage, np.array([2**20], np.uint32))
+    given = (program, tmp_path / "model.fst", openfst.word_lattices(sausage), np.array([2**20], np.uint32))
     refuses(RuntimeError, lambda: openfst.run_search(*given, paths=1), "state")
     refuses(RuntimeError, lambda: openfst.run_search(*given, paths=0), "1")
 

@@ -8,10 +8,11 @@
 // ROUNDS      searches per lattice; the minimum time is printed
 // SWEEP       megabytes written before each search, to evict the caches
 //
-// A lattice is a line "STATE SLOTS", STATE being the model state of its history, followed by one line per slot,
-// "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS", followed by one line per path,
-// "COST LABEL LABEL ...". Times are CPU times of the thread, for composition and search only; building the lattice's
-// FST and reading the strings of the result are excluded.
+// A lattice is a line "STATE STATES ARCS", STATE being the model state of its history, followed by one line per arc,
+// "SOURCE TARGET LABEL COST"; strings lead from its state 0 to the last one, or end with the cost of a label 0. An
+// answer is a line "COUNT MICROSECONDS", followed by one line per path, "COST LABEL LABEL ...". Times are CPU times of
+// the thread, for composition and search only; building the lattice's FST and reading the strings of the result are
+// excluded.
 //
 // Under failure semantics a state reads a token in one way: by its own arc, or else by its failure arc. The lattice
 // is deterministic, so the composition is too; each string has one path, and the p best paths are the p best distinct
@@ -58,6 +59,7 @@ class Anchored : public Model {
 struct Problem {
   StateId start;
   Lattice lattice;
+  bool layered;  // all paths to a state have the same length
 };
 
 [[noreturn]] void Fail(const std::string& message) {
@@ -68,27 +70,31 @@ struct Problem {
 std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
   std::vector<Problem> problems;
   StateId start;
-  for (int slots; in >> start >> slots;) {
+  for (int states_of, arcs; in >> start >> states_of >> arcs;) {
     if (start < 0 || start >= states)
       Fail("expected a state below " + std::to_string(states) + ", got " + std::to_string(start));
     fst::VectorFst<StdArc> lattice;
-    lattice.SetStart(lattice.AddState());
-    for (int t = 0; t < slots; ++t) {
-      lattice.AddState();
-      int count = 0;
-      in >> count;
-      for (int i = 0; i < count; ++i) {
-        Label label = 0;
-        float cost = 0;
-        in >> label >> cost;
-        if (!in || label < 1)
-          Fail("lattice " + std::to_string(problems.size()) + ": expected labels from 1 up, each with a cost");
-        lattice.AddArc(t, StdArc(label, label, cost, t + 1));
-      }
+    for (int s = 0; s < states_of; ++s) lattice.AddState();
+    lattice.SetStart(0);
+    lattice.SetFinal(states_of - 1, Weight::One());
+    bool layered = true;
+    std::vector<int> depth(states_of, 0);
+    for (int i = 0; i < arcs; ++i) {
+      StateId source = 0, target = 0;
+      Label label = 0;
+      float cost = 0;
+      in >> source >> target >> label >> cost;
+      if (!in || label < 0 || source < 0 || target <= source || target >= states_of)
+        Fail("lattice " + std::to_string(problems.size()) + ": expected arcs to later states, labels from 0 up");
+      layered = layered && (!depth[target] || depth[target] == depth[source] + 1);
+      depth[target] = depth[source] + 1;
+      if (label)
+        lattice.AddArc(source, StdArc(label, label, cost, target));
+      else
+        lattice.SetFinal(source, cost);
     }
-    lattice.SetFinal(slots, Weight::One());
     fst::ArcSort(&lattice, fst::ILabelCompare<StdArc>());  // neighbouring look-ups share cache lines
-    problems.push_back({start, Lattice(lattice)});
+    problems.push_back({start, Lattice(lattice), layered});
   }
   return problems;
 }
@@ -103,9 +109,9 @@ Model Sorted(const fst::Fst<StdArc>& source) {
 }
 
 // The lazy composition of the lattice with the model, and the search in it. Only the model has epsilons, so no filter
-// is needed to avoid redundant paths. All paths to a state have the same length, so a FIFO queue relaxes each state
-// once and avoids the depth-first search with which the default queue determines an order.
-void Search(const Lattice& lattice, const Model& model, int paths, Result* result) {
+// is needed to avoid redundant paths. Where all paths to a state have the same length, as in sausages, a FIFO queue
+// relaxes each state once and avoids the depth-first search with which the default queue determines an order.
+void Search(const Lattice& lattice, const Model& model, int paths, bool layered, Result* result) {
   using LatticeMatcher = fst::SortedMatcher<Lattice>;
   using ModelMatcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
   fst::ComposeFstImplOptions<LatticeMatcher, ModelMatcher, fst::TrivialComposeFilter<LatticeMatcher, ModelMatcher>>
@@ -115,11 +121,15 @@ void Search(const Lattice& lattice, const Model& model, int paths, Result* resul
   options.matcher2 = new ModelMatcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER);
   const fst::ComposeFst<StdArc> composed(lattice, model, options);  // owns the matchers
   using AnyArc = fst::AnyArcFilter<StdArc>;
-  using Queue = fst::FifoQueue<StateId>;
-  Queue queue;
   std::vector<Weight> distance;
-  fst::ShortestPath(composed, result, &distance,
-                    fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
+  const auto search = [&](auto queue) {
+    fst::ShortestPath(composed, result, &distance,
+                      fst::ShortestPathOptions<StdArc, decltype(queue), AnyArc>(&queue, AnyArc(), paths));
+  };
+  if (layered)
+    search(fst::FifoQueue<StateId>());
+  else
+    search(fst::AutoQueue<StateId>(composed, &distance, AnyArc()));
 }
 
 struct Path {
@@ -176,7 +186,7 @@ int main(int argc, char** argv) {
       Result result;
       for (size_t line = 0; line < swept.size(); line += 64) ++swept[line];
       const double began = ThreadMicroseconds();
-      Search(problems[i].lattice, model, count, &result);
+      Search(problems[i].lattice, model, count, problems[i].layered, &result);
       least[i] = std::min(least[i], ThreadMicroseconds() - began);
       if (round == 0) answers[i] = Read(result);
     }

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Drafts
+from rescore.lattice.word_lattice import WordLattice
 from rescore.lm.model.fst import const_parts
 from rescore.lm.model.ngram import NGram
 
@@ -50,6 +51,11 @@ def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
     return program
+
+
+def word_lattices(sausages: Sausage) -> list[WordLattice]:
+    """The lattices of a batch [B, T, K]."""
+    return [WordLattice.from_sausage(sausages[b]) for b in range(sausages.batch_size)]
 
 
 def strings_of(drafts: Drafts, lattice: int) -> list[String]:
@@ -91,21 +97,21 @@ def write_model(path: Path, model: NGram, *, alpha: float) -> None:
 def run_search(
     program: Path,
     model: Path,
-    sausage: Sausage,
+    lattices: Iterable[WordLattice],
     states: NDArray[np.uint32],
     *,
     paths: int,
     rounds: int = 1,
     sweep_mb: int = 0,
 ) -> Answers:
-    """Searches a batch of lattices [B, T, K] from the model states [B] of their histories.
+    """Searches B lattices from the model states [B] of their histories, by the sum of their costs.
 
     model     a file of `write_model`
     sweep_mb  megabytes written before each search
     """
     done = subprocess.run(
         [str(program), str(model), str(paths), str(rounds), str(sweep_mb)],
-        input=_problems(sausage, states),
+        input="".join(map(_problem, lattices, states.tolist())),
         capture_output=True,
         text=True,
     )
@@ -114,14 +120,14 @@ def run_search(
     return _answers(done.stdout.splitlines())
 
 
-def _problems(sausage: Sausage, states: NDArray[np.uint32]) -> str:
-    lines = []
-    for ids, cost, length, state in zip(sausage.ids, sausage.cost, sausage.lengths.tolist(), states.tolist()):
-        lines.append(f"{state} {length}")
-        for slot_ids, slot_cost in zip(ids[:length].tolist(), cost[:length].tolist()):
-            arcs = [f"{token + 1} {c!r}" for token, c in zip(slot_ids, slot_cost) if token >= 0]
-            lines.append(" ".join([str(len(arcs)), *arcs]))
-    return "\n".join(lines) + "\n"
+def _problem(lattice: WordLattice, start: int) -> str:
+    source = np.repeat(np.arange(lattice.states), np.diff(lattice.first))
+    columns = (source, lattice.targets, lattice.tokens + 1, lattice.costs.sum(axis=1))
+    rows = [
+        f"{source} {target} {label} {cost!r}\n"
+        for source, target, label, cost in zip(*(one.tolist() for one in columns))
+    ]
+    return f"{start} {lattice.states} {len(rows)}\n{''.join(rows)}"
 
 
 def _answers(lines: list[str]) -> Answers:

@@ -32,7 +32,16 @@ import numpy as np
 from lm_process import least_times
 from msgspec import structs
 from numpy.typing import NDArray
-from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement, run_search, strings_of, write_model
+from openfst import (
+    OPTIMISED,
+    OpenFstUnavailable,
+    compile_search,
+    disagreement,
+    run_search,
+    strings_of,
+    word_lattices,
+    write_model,
+)
 
 from rescore import _core
 from rescore.decode.bench.results import machine
@@ -87,7 +96,7 @@ class Bench:
             if self.program:
                 theirs = run_search(
                     *self.program,
-                    self.lattices,
+                    word_lattices(self.lattices),
                     rescorer.states(self.histories)[0],
                     paths=p,
                     rounds=1 + self.rounds,

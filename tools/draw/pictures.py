@@ -1,5 +1,5 @@
 """Draws docs/pictures/: the worked example (lm/model/example.py) as a sausage before and after rescoring, and as a
-tree; an expected text and its edited form; a tree that a small model has read in two levels.
+tree; an expected text and its edited form; a tree that a small model has read in two levels; a recogniser's lattice.
 
 python tools/draw/pictures.py
 """
@@ -38,6 +38,16 @@ GROWN = (  # token, parent, q, and the state that the small model's arc leads to
     ("=None", -1, 0.033, 4),
     ("\n\n", 9, 0.03, 5),
     ("def", 10, 0.025, -1),
+)
+HEARD = (  # source, target, word and where it stands: the lattice of examples/lattices.py
+    (0, 1, "hard", -10),
+    (1, 2, "to", -10),
+    (2, 3, "recognise", -12),
+    (2, 4, "wreck", 30),
+    (4, 5, "a", -10),
+    (5, 6, "nice", -10),
+    (3, 7, "speech", -20),
+    (6, 7, "beach, speech", 34),
 )
 COPIED = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}  # places of the text's tokens in the expected text
 
@@ -90,6 +100,37 @@ def grown() -> str:
     return draw_tree(tree, title="A tree that a small model has read in two levels", **given)
 
 
+def recognised() -> str:
+    """A recogniser's lattice, its best path by sound alone, and rescored."""
+    width, top, place = (
+        112,
+        74,
+        dict(zip(range(8), [(0, 0), (1, 0), (2, 0), (4.2, -0.55), (3, 0.55), (3.7, 0.55), (4.5, 0.55), (5.6, 0)])),
+    )
+
+    def at(state: int) -> tuple[float, float]:
+        return 30 + place[state][0] * width, top + 62 * place[state][1]
+
+    def chain(arcs: list[int], kind: str, shift: float) -> str:
+        steps = [svg.move(at(0)[0], at(0)[1] + shift)]
+        for number in arcs:
+            (x, y), (to_x, to_y) = (at(state) for state in HEARD[number][:2])
+            steps.append(svg.curve(x, y + shift, to_x, to_y + shift))
+        return svg.path("".join(steps), f"path {kind}")
+
+    body = [svg.path(svg.move(*at(a)) + svg.curve(*at(a), *at(b)), "line edge") for a, b, *_ in HEARD]
+    body += [chain([0, 1, 3, 4, 5, 7], "before rejected", 3), chain([0, 1, 2, 6], "after-1", -1)]
+    for a, b, word, side in HEARD:
+        (x, y), (to_x, to_y) = at(a), at(b)
+        body.append(svg.text((x + to_x) / 2, (y + to_y) / 2 + side, word, "token middle text"))
+    body += [svg.dot(*at(state), "frame") for state in place]
+    body.append(svg.text(30, 142, "by sound alone", "small muted"))
+    body.append(svg.path(svg.move(120, 138) + svg.across(150), "path before rejected"))
+    body.append(svg.text(172, 142, "rescored with a trigram model", "small muted"))
+    body.append(svg.path(svg.move(362, 138) + svg.across(392), "path after-1"))
+    return svg.document(at(7)[0] + 30, 160, "A recogniser's lattice before and after rescoring", body)
+
+
 def pictures() -> dict[str, str]:
     """File name and SVG text of each picture."""
     sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
@@ -102,6 +143,7 @@ def pictures() -> dict[str, str]:
         "tree.svg": draw_tree(TokenTree.from_drafts(best[:4]), title="The four best drafts as one tree", **given),
         "predictions.svg": edits(),
         "grown-tree.svg": grown(),
+        "lattice.svg": recognised(),
     }
 
 

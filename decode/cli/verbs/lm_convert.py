@@ -47,6 +47,8 @@ class LmConvertArgs(ArpaArgs, ReportedArgs):
       rescore lm convert lm.ngram lm.fst --symbols lm.syms --failure-label 50258
       rescore lm convert lm.ngram small.ngram --quantise
       rescore lm convert lm.ngram lm.lookup.bin
+      rescore lm convert nemo.arpa lm.ngram --words chars --vocab-size 1025 --end-of-text 1024
+      rescore lm convert lm.ngram nemo.arpa --words chars --sentence-ends
     """
 
     model: Path = argument("MODEL", LM_FILE, Path)

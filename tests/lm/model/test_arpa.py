@@ -92,7 +92,7 @@ def test_a_small_file_by_hand(arpa):
 def test_round_trip(tmp_path_factory, seed, order, packed, names, sentences):
     model = model_of(seed, order, names)
     path = tmp_path_factory.getbasetemp() / ("model.arpa.gz" if packed else "model.arpa")
-    for words in (None, "ids"):
+    for words in (None, "ids", "chars"):
         write_arpa(model, path, words=words, sentence_ends=sentences)
         back = read_arpa(path, ArpaOptions(words=words or "auto", vocab_size=V, end_of_text=EOT if sentences else None))
         assert_same_model(back, model)
@@ -102,7 +102,7 @@ def test_round_trip(tmp_path_factory, seed, order, packed, names, sentences):
 
 
 @pytest.mark.parametrize("order", range(2, 7))
-@pytest.mark.parametrize("words", ["ids", "text"])
+@pytest.mark.parametrize("words", ["ids", "text", "chars"])
 @pytest.mark.parametrize("sentences", [False, True])
 def test_kenlm_gives_our_scores(tmp_path, order, words, sentences):
     """Of any tokens, and of its sentences those of our documents."""
@@ -111,9 +111,19 @@ def test_kenlm_gives_our_scores(tmp_path, order, words, sentences):
     peer = kenlm.Model(str(tmp_path / "model.arpa"))
     for document in documents(order + 100):
         tokens, history = ([*document, EOT], [EOT]) if sentences else ([EOT, *document, EOT, *document], [])
-        text = " ".join(WORDS[i] if words == "text" else str(i) for i in (document if sentences else tokens))
+        spell = {"text": WORDS.__getitem__, "ids": str, "chars": lambda i: chr(i + 100)}[words]
+        text = " ".join(map(spell, document if sentences else tokens))
         theirs = [-logp * LN10 for logp, _, _ in peer.full_scores(text, bos=sentences, eos=sentences)]
         np.testing.assert_allclose(model.score(tokens, history=history), theirs, atol=1e-4)
+
+
+def test_ids_as_characters_of_a_large_vocabulary(tmp_path):
+    """Also those that other readers of text take for white space; there are none for surrogates."""
+    model = NGram.uniform(9000)
+    write_arpa(model, tmp_path / "model.arpa", words="chars")
+    assert_same_model(read_arpa(tmp_path / "model.arpa", ArpaOptions(words="chars")), model)
+    large = NGram.uniform(0xD800 - 99)
+    refuses(ValueError, lambda: write_arpa(large, tmp_path / "model.arpa", words="chars"), "55196", "55197")
 
 
 def ids_file(*, unk="-2\t<unk>\n", extra=""):
@@ -141,6 +151,7 @@ def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
         (ids_file(extra="-3\t16000000\n"), dict(end_of_text=0), ["16000000", "7", "vocab_size"]),
         (ids_file(extra="-3\t99999999\n"), dict(end_of_text=0), ["16777216", "99999999"]),
         (ids_file(extra="-3\t007\n"), dict(words="ids"), ["'007'"]),
+        (ids_file(), dict(words="chars"), ["'d'", "'3'"]),
         (SMALL, dict(end_of_text=4), ["end_of_text", "0..3", "4"]),
         (SMALL, dict(vocab_size=4), ["4", "5"]),
         (ids_file().replace("3 4", "3 <unk>"), dict(end_of_text=0), [":14:", "2-gram", "</s>"]),

@@ -1,0 +1,248 @@
+#include "graph_paths.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+namespace rescore {
+
+GraphPaths GraphSearch::run(const std::vector<const Automaton*>& lms, const double* alpha, const Graph& graph,
+                            const uint32_t* starts, int paths, size_t most) {
+  graph_ = &graph;
+  models_ = lms.size();
+  rows_.resize(models_);
+  for (size_t j = 0; j < models_; ++j) rows_[j].use(*lms[j], alpha[j]);
+  own_.resize(graph.arcs());
+  std::transform(graph.cost, graph.cost + graph.arcs(), own_.begin(), to_fixed);
+  sort_by_target();
+  compose(starts, most);
+  expect_weights();
+  complete();
+  return search(paths, most);
+}
+
+void GraphSearch::sort_by_target() {
+  into_first_.assign(graph_->states + 2, 0);
+  into_.resize(graph_->arcs());
+  source_.resize(graph_->arcs());
+  for (int64_t arc = 0; arc < graph_->arcs(); ++arc) ++into_first_[graph_->targets[arc] + 2];
+  std::partial_sum(into_first_.begin(), into_first_.end(), into_first_.begin());
+  for (int64_t state = 0; state < graph_->states; ++state)
+    for (int64_t arc = graph_->first[state]; arc < graph_->first[state + 1]; ++arc) {
+      source_[arc] = static_cast<uint32_t>(state);
+      into_[into_first_[graph_->targets[arc] + 1]++] = arc;
+    }
+}
+
+void GraphSearch::compose(const uint32_t* starts, size_t most) {
+  layers_.clear(static_cast<int>(models_));
+  first_node_.assign(1, 0);
+  first_step_.assign(1, 0);
+  steps_.clear();
+  next_.clear();
+  States first{};
+  std::copy_n(starts, models_, first.begin());
+  for (int64_t state = 0; state < graph_->states; ++state) {
+    layers_.begin();
+    if (state == 0) layers_.add(first);
+    enter(static_cast<uint32_t>(state));
+    first_node_.push_back(layers_.size());
+    const size_t nodes = first_node_[state + 1] - first_node_[state];
+    first_step_.push_back(steps_.size() + nodes * graph_->width(state));
+    if (first_step_.back() > most) refuse_size(most);
+    steps_.resize(first_step_.back());
+    next_.resize(first_step_.back() * models_);
+    if (nodes && graph_->width(state)) leave(static_cast<uint32_t>(state));
+  }
+}
+
+// Finds the nodes of a state of the graph, from those of its predecessors. One stands for all ends.
+void GraphSearch::enter(uint32_t state) {
+  const bool last = state + 1 == graph_->states;
+  States states{};
+  for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
+    const int64_t arc = into_[n];
+    const uint32_t from = source_[arc], width = graph_->width(from);
+    for (size_t step = first_step_[from] + (arc - graph_->first[from]); step < first_step_[from + 1]; step += width) {
+      for (size_t j = 0; j < models_ && !last; ++j) states[j] = next_[step * models_ + j];
+      steps_[step].target = layers_.intern(states);
+    }
+  }
+}
+
+void GraphSearch::refuse_size(size_t most) const {
+  throw std::length_error("expected a composition of at most " + std::to_string(most) +
+                          " transitions, got more at state " + std::to_string(first_node_.size() - 2) + " of " +
+                          std::to_string(graph_->states) + "; prune the lattice, or use models of lower order");
+}
+
+// Weighs the steps from a state's nodes.
+void GraphSearch::leave(uint32_t state) {
+  const int64_t first = graph_->first[state];
+  const uint32_t width = graph_->width(state);
+  for (size_t step = first_step_[state]; step < first_step_[state + 1]; step += width)
+    for (uint32_t i = 0; i < width; ++i) steps_[step + i].weight = own_[first + i];
+  for (size_t j = 0; j < models_; ++j) {
+    LabelRows& rows = rows_[j];
+    rows.begin(graph_->labels[j] + first, width);
+    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
+      rows.prefetch(layers_.states(node)[j]);
+    row_.clear();
+    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
+      row_.push_back(rows.row(layers_.states(node)[j]));
+    rows.fill();
+    size_t step = first_step_[state];
+    for (const uint32_t row : row_)
+      for (uint32_t i = 0; i < width; ++i, ++step) {
+        steps_[step].weight = std::min(steps_[step].weight + rows.weight(row, i), kImpossible);
+        next_[step * models_ + j] = rows.next(row, i);
+      }
+  }
+}
+
+void GraphSearch::complete() {
+  of_node_.assign(layers_.size(), kImpossible);
+  if (first_node_[graph_->states] > first_node_[graph_->states - 1]) of_node_.back() = 0;
+  size_t step = steps_.size();
+  for (int64_t state = graph_->states - 1; state-- > 0;)
+    for (uint32_t node = first_node_[state + 1]; node-- > first_node_[state];)
+      for (uint32_t i = graph_->width(state); i-- > 0;) {
+        --step;
+        of_node_[node] = std::min(of_node_[node], steps_[step].weight + of_node_[steps_[step].target]);
+      }
+}
+
+// Sums of weights must stay within what a Fixed holds.
+void GraphSearch::expect_weights() const {
+  std::vector<int32_t> depth(graph_->states, 0);
+  for (int64_t arc = 0; arc < graph_->arcs(); ++arc)
+    depth[graph_->targets[arc]] = std::max(depth[graph_->targets[arc]], depth[source_[arc]] + 1);
+  double most = 0;
+  for (const Fixed own : own_)
+    if (possible(own)) most = std::max(most, std::fabs(static_cast<double>(own)));
+  for (size_t j = 0; j < models_; ++j) most += rows_[j].greatest();
+  if (most * depth.back() > static_cast<double>(kImpossible / 4))
+    throw std::invalid_argument("cost: expected paths of less than " +
+                                std::to_string(kImpossible / 4 / static_cast<Fixed>(kFixedOne)) + " nats, got " +
+                                std::to_string(depth.back()) + " arcs of up to " + std::to_string(most / kFixedOne));
+}
+
+GraphPaths GraphSearch::search(int paths, size_t most) {
+  GraphPaths out;
+  tree_.clear();
+  queue_.clear();
+  reached_.clear();
+  opened_.clear();
+  children_.clear();
+  slot_.assign(layers_.size(), 0);
+  reach({0, 0, 0, kNone, 0});
+  uint32_t parent = open(kNone, 0);
+  if (!next(parent)) return out;
+  for (;;) {
+    const Offer taken = tree_.offers[parent];
+    if (static_cast<int>(out.cost.size()) + 1 < paths && next(parent)) queue_.push(tree_.offers[parent].cost, parent);
+    if (taken.rank) {
+      follow(parent, taken.rank);
+      parent = open(parent, taken.rank);
+      if (reached_.size() > most) refuse_size(most);
+      // Completions are exact, so the best child of a prefix costs the same: nothing queued precedes it.
+      if (!next(parent)) throw std::runtime_error("graph: a completion is lost");
+      continue;
+    }
+    out.cost.push_back(static_cast<double>(taken.cost) / kFixedOne);
+    spell(opened_[parent], out);
+    if (static_cast<int>(out.cost.size()) == paths || !queue_.size()) return out;
+    parent = queue_.top();
+    queue_.pop();
+  }
+}
+
+// Adds a node to those that the newest prefix reaches, or the cheaper way to it.
+void GraphSearch::reach(Reached one) {
+  uint32_t& slot = slot_[one.node];
+  const uint32_t first = opened_.empty() ? 0 : opened_.back().end;
+  if (slot <= first || slot > reached_.size() || reached_[slot - 1].node != one.node) {
+    reached_.push_back(one);
+    slot = static_cast<uint32_t>(reached_.size());
+    heap_.push_back(slot - 1);
+    std::push_heap(heap_.begin(), heap_.end(), later());
+  } else if (one.weight < reached_[slot - 1].weight) {
+    reached_[slot - 1] = one;
+  }
+}
+
+// Makes a prefix of the nodes that were reached: follows the arcs that read nothing, in topological order, which is
+// that of nodes, so that each is followed once; then finds the children.
+uint32_t GraphSearch::open(uint32_t parent, uint32_t rank) {
+  const uint32_t prefix = tree_.add(parent, rank, parent == kNone ? 0 : tree_.prefixes[parent].depth + 1);
+  const auto last = static_cast<uint32_t>(graph_->states - 1);
+  const size_t first = children_.size();
+  const auto begin = opened_.empty() ? 0 : opened_.back().end;
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), later());
+    const uint32_t at = heap_.back();
+    heap_.pop_back();
+    const Reached one = reached_[at];
+    if (one.state == last) children_.push_back({one.weight, 0, 0});
+    for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
+      const int64_t arc = graph_->first[one.state] + i;
+      const Step& step = this->step(one, i);
+      const Fixed total = one.weight + std::min(step.weight + of_node_[step.target], kImpossible);
+      if (!possible(total)) continue;
+      if (graph_->tokens[arc] < 0)
+        reach(behind(at, arc));
+      else
+        children_.push_back({total, static_cast<uint32_t>(graph_->tokens[arc]) + 1, 0});
+    }
+  }
+  const auto of_token = [](const Offer& a, const Offer& b) {
+    return std::tie(a.rank, a.cost) < std::tie(b.rank, b.cost);
+  };
+  const auto same = [](const Offer& a, const Offer& b) { return a.rank == b.rank; };
+  const auto cheaper = [](const Offer& a, const Offer& b) {
+    return std::tie(a.cost, a.rank) < std::tie(b.cost, b.rank);
+  };
+  std::sort(children_.begin() + first, children_.end(), of_token);
+  children_.erase(std::unique(children_.begin() + first, children_.end(), same), children_.end());
+  std::sort(children_.begin() + first, children_.end(), cheaper);
+  opened_.push_back({begin, static_cast<uint32_t>(reached_.size()), first, children_.size()});
+  return prefix;
+}
+
+// Reaches what a token leads to from the nodes of a prefix.
+void GraphSearch::follow(uint32_t prefix, uint32_t rank) {
+  for (uint32_t at = opened_[prefix].begin; at < opened_[prefix].end; ++at)
+    for (int64_t arc = graph_->first[reached_[at].state]; arc < graph_->first[reached_[at].state + 1]; ++arc)
+      if (static_cast<uint32_t>(graph_->tokens[arc] + 1) == rank)
+        if (const Reached one = behind(at, arc); possible(one.weight)) reach(one);
+}
+
+GraphSearch::Reached GraphSearch::behind(uint32_t at, int64_t arc) const {
+  const Reached& from = reached_[at];
+  const Step& step = this->step(from, static_cast<uint32_t>(arc - graph_->first[from.state]));
+  return {step.target, static_cast<uint32_t>(graph_->targets[arc]), std::min(from.weight + step.weight, kImpossible),
+          at, arc};
+}
+
+// Offers the best child of a prefix that was not offered yet; false if there is none.
+bool GraphSearch::next(uint32_t prefix) {
+  Opened& opened = opened_[prefix];
+  if (opened.child == opened.children) return false;
+  tree_.offers[prefix] = children_[opened.child++];
+  return true;
+}
+
+// The cheapest path of a string that ends with a prefix.
+void GraphSearch::spell(const Opened& opened, GraphPaths& out) const {
+  const size_t begin = out.arcs.size();
+  uint32_t at = opened.begin;
+  while (reached_[at].state + 1 != graph_->states) ++at;  // one node stands for all ends
+  for (; reached_[at].from != kNone; at = reached_[at].from) out.arcs.push_back(reached_[at].arc);
+  std::reverse(out.arcs.begin() + begin, out.arcs.end());
+  out.first.push_back(static_cast<int64_t>(out.arcs.size()));
+}
+
+}  // namespace rescore

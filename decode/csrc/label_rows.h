@@ -1,0 +1,68 @@
+// What the labels of one state of a graph cost in states of an automaton, and where they lead, under failure semantics.
+//
+// A state's row is that of its backoff state, failure arc paid, with its own arcs written over it. States with which
+// the graph's is reached share the rows of shorter contexts, so each list of arcs is read once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "automaton.h"
+#include "layers.h"
+#include "room.h"
+#include "weight.h"
+
+namespace rescore {
+
+class LabelRows {
+ public:
+  // alpha: weight of the model's costs, may be negative.
+  void use(const Automaton& lm, double alpha);
+
+  // Begins the rows of a state of the graph with these labels [count], -1 for what the model does not read.
+  void begin(const int32_t* labels, size_t count);
+
+  // Asks for the memory that `row` reads of a state.
+  void prefetch(uint32_t state) const;
+
+  // The number of a state's row, which can be read after `fill`.
+  uint32_t row(uint32_t state);
+  void fill();
+
+  // Of a label of `begin`, by its place there.
+  Fixed weight(uint32_t row, size_t label) const { return weight_[row * width_ + place_[label]]; }
+  uint32_t next(uint32_t row, size_t label) const { return next_[row * width_ + place_[label]]; }
+  // What no weight of a row has exceeded, but impossible ones.
+  double greatest() const { return greatest_arc_ + (lm_->order - 1) * greatest_failure_; }
+
+ private:
+  struct Begun {
+    uint32_t row, shorter, length;
+    float backoff;
+    size_t matches;  // end of its own
+  };
+  struct Match {
+    uint32_t place, arc;
+  };
+
+  void match(uint32_t row, uint32_t shorter, uint32_t length, uint32_t index);
+  void fill_root(uint32_t row);
+  Fixed weighed(double cost, double& greatest) const;
+  uint64_t* own(uint32_t row) { return &own_[row * sets_.size()]; }
+
+  const Automaton* lm_;
+  double alpha_;  // in units of Fixed
+  double greatest_arc_, greatest_failure_;
+  std::vector<int32_t> order_;   // distinct labels, ascending
+  std::vector<TokenSet> sets_;   // the same, 64 at a time
+  std::vector<uint32_t> place_;  // of every label in a row, whose place 0 is for those that are not read
+  uint32_t width_;
+  Layers states_;  // the states that have rows
+  Room<Fixed> weight_;
+  Room<uint32_t> next_;
+  std::vector<uint64_t> own_;  // a bit for each label that has an arc
+  std::vector<Begun> rows_;    // each after the one that it backs off to
+  std::vector<Match> matches_;
+};
+
+}  // namespace rescore

@@ -1,0 +1,1 @@
+"""Lattices that others made, rescored (README.md)."""

@@ -1,0 +1,196 @@
+"""Lattices of other programs: one lattice in every format, read with the same strings and costs; hostile files."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.refusals import refuses
+from support.word_lattices import arc_paths
+
+from rescore.decode.rescoring.read import ReadOptions, read_lattices, read_symbols
+
+# What all of these hold, with acoustic and language costs.
+STRINGS = {"the cat sat": (6.0, 3.5), "the cat": (4.5, 2.0), "a cat sat": (7.0, 3.0), "a cat": (5.5, 1.5)}
+SYMBOLS = "<eps> 0\nthe 1\na 2\ncat 3\nsat 4\n"
+
+SLF = """VERSION=1.0
+# a comment
+UTTERANCE=one
+lmname=bigram lmscale=12.0 wdpenalty=-6.0
+N=6 L=6
+I=0 t=0.00 W=!NULL
+I=1 t=0.10 W=the v=1
+I=2 t=0.12 W=a
+I=3 t=0.50 W=cat
+I=4 t=0.90 W="sat"
+I=5 t=1.00 W=!SENT_END
+J=0 S=0 E=1 a=-1.0 l=-1.0
+J=1 S=0 E=2 a=-2.0 l=-0.5
+J=2 S=1 E=3 a=-3.0 l=-0.5
+J=3 S=2 E=3 a=-3.0 l=-0.5
+J=4 S=3 E=4 a=-2.0 l=-1.5
+J=5 S=4 E=5 a=0 l=-0.5
+J=6 S=3 E=5 a=-0.5 l=-0.5
+"""
+SLF_LINKS = """VERSION=1.0
+base=10
+start=0 end=4
+N=5 L=6
+I=0
+I=1
+I=3
+I=4
+I=2
+J=0 S=0 E=1 W=the a={a:.9f} l={a:.9f}
+J=1 S=0 E=2 W=a a={b:.9f} l={h:.9f}
+J=2 S=1 E=3 W=cat a={c:.9f} l={h:.9f}
+J=3 S=2 E=3 W=cat a={c:.9f} l={h:.9f}
+J=4 S=3 E=4 W=sat a={b:.9f} l={b:.9f}
+J=5 S=3 E=4 W=!NULL a={h:.9f} l={h:.9f}
+""".format(**{name: -value / math.log(10) for name, value in {"a": 1, "b": 2, "c": 3, "h": 0.5}.items()})
+# CompactLattice: a final weight, and alignments that are not read
+KALDI = """one
+0 1 the 1,1,4_4_5
+0 2 a 0.5,2,4_4
+1 3 cat 0.5,3,7
+2 3 cat 0.5,3,7_7
+3 4 sat 1.5,2,9
+3 0.5,0.5,
+4 0.5,0,11
+
+"""
+LATTICE = """one
+0 1 11 1 1,1
+0 2 12 2 0.5,2
+1 3 13 3 0.5,3
+2 3 13 3 0.5,3
+3 4 14 4 1.5,2
+4 5 15 0 0.5,0
+3 5 15 0 0.5,0.5
+5
+
+"""
+FST = "0 1 1 2\n0 2 2 2.5\n1 3 3 3.5\n2 3 3 3.5\n3 4 4 3.5\n3 1\n4 0.5\n"
+K2 = "0 1 1 -2\n0 2 2 -2.5\n1 3 3 -3.5\n2 3 3 -3.5\n3 5 -1 -1\n3 4 4 -3.5\n4 5 -1 -0.5\n5\n"
+TSV = "".join(f"one\t{acoustic}\t{language}\t{text}\n" for text, (acoustic, language) in STRINGS.items())
+JSONL = "".join(
+    f'{{"name": "one", "acoustic": {acoustic}, "language": {language}, "text": "{text}"}}\n'
+    for text, (acoustic, language) in STRINGS.items()
+)
+
+
+def written(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def strings_of(lattice):
+    """Every string and its cheapest costs."""
+    found = {}
+    for path in arc_paths(lattice):
+        text = " ".join(lattice.spelt(lattice.tokens[list(path)].tolist()))
+        costs = tuple(np.round(lattice.costs[list(path)].sum(axis=0, dtype=np.float64), 4).tolist())
+        found[text] = min(costs, found.get(text, costs))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("one.slf", SLF),
+        ("one.lat", SLF_LINKS),
+        ("one.ark", KALDI),
+        ("one.txt", LATTICE),
+        ("n.tsv", TSV),
+        ("n.jsonl", JSONL),
+    ],
+    ids=["slf", "slf of links", "kaldi", "kaldi of labels", "tsv", "jsonl"],
+)
+def test_every_format_with_costs_apart(tmp_path, name, text):
+    symbols = read_symbols(written(tmp_path, "words.txt", SYMBOLS)) if text is LATTICE else None
+    (lattice,) = read_lattices(written(tmp_path, name, text), ReadOptions(symbols=symbols))
+    assert lattice.name == "one" and strings_of(lattice) == STRINGS
+    assert (lattice.lm_scale, lattice.word_penalty) == ((12.0, 6.0) if text is SLF else (1.0, 0.0))
+
+
+@pytest.mark.parametrize("text", [FST, K2], ids=["openfst", "k2"])
+def test_text_of_labels(tmp_path, text):
+    sums = {string: (sum(pair), 0.0) for string, pair in STRINGS.items()}
+    path = written(tmp_path, "one.txt", text)
+    (lattice,) = read_lattices(path, ReadOptions(symbols=read_symbols(written(tmp_path, "words.txt", SYMBOLS))))
+    assert strings_of(lattice) == sums
+    (lattice,) = read_lattices(path)  # ids, label - 1
+    assert lattice.words is None and set(strings_of(lattice)) == {"0 2 3", "0 2", "1 2 3", "1 2"}
+    (lattice,) = read_lattices(path, ReadOptions(first=0))
+    assert set(strings_of(lattice)) == {"1 3 4", "1 3", "2 3 4", "2 3"}
+
+
+def test_openfst_files(tmp_path):
+    fst = pytest.importorskip("pywrapfst")
+    compiler = fst.Compiler(acceptor=True)
+    compiler.write(FST)
+    made = compiler.compile()
+    made.write(str(tmp_path / "one.fst"))
+    fst.convert(made, "const").write(str(tmp_path / "two.fst"))
+    for name in ("one", "two"):
+        (lattice,) = read_lattices(tmp_path / f"{name}.fst")
+        assert lattice.name == name
+        assert strings_of(lattice) == {"0 2 3": (9.5, 0), "0 2": (6.5, 0), "1 2 3": (10, 0), "1 2": (7, 0)}
+
+
+def test_several_lattices_of_a_file_and_lists_of_ids(tmp_path):
+    names = [one.name for one in read_lattices(written(tmp_path, "a.ark", KALDI + KALDI.replace("one", "two")))]
+    assert names == ["one", "two"]
+    ids = '{"name": "x", "ids": [5, 6], "acoustic": 2}\n{"name": "x", "ids": [5], "acoustic": 1}\n'
+    ids += '{"name": "y", "ids": []}'
+    x, y = read_lattices(written(tmp_path, "ids.jsonl", ids))
+    assert x.words is None and strings_of(x) == {"5 6": (2, 0), "5": (1, 0)} and strings_of(y) == {"": (0, 0)}
+
+
+def test_escaped_words(tmp_path):
+    text = "VERSION=1.0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=\\'em\\040\n"
+    (lattice,) = read_lattices(written(tmp_path, "a.slf", text))
+    assert lattice.words == ("'em ",)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("0 1 1 2\n1 0 2 2\n1\n", ["cycle", "state"]),
+        ("0 1 1 2\n0 x 2 2\n1\n", ["one.txt:2", "0 x 2 2"]),
+        ("0 1 1 2\n0 1 2 2 3 4\n1\n", ["one.txt:2", "5"]),
+        ("0 1 1 dear\n1\n", ["one.txt:1", "cost"]),
+        ("0 1 1 nan\n1\n", ["one.txt", "nan"]),
+        ("0 1 1 1e9\n1\n", ["one.txt", "1000000000"]),
+        ("0 1 -7 1\n1\n", ["one.txt", "at least 1", "-7"]),
+        ("0 1 1 2\n", ["one.txt", "end"]),
+        ("0 9999999999 1 2\n1\n", ["one.txt:1", "state"]),
+        ("one\n0 1 the 1,x\n1\n", ["one.txt:2", "cost"]),
+        ("one\n0 1 the that this 1,1\n1\n", ["one.txt:2"]),
+        ("VERSION=1.0\nstart=0 end=1\nI=0\nI=1\nJ=0 S=0 E=7 a=0\n", ["one.txt", "0 to 7"]),
+        ("VERSION=1.0\nI=0\nI=1\nI=2\nJ=0 S=0 E=1 a=0\n", ["one.txt", "start"]),
+        ("VERSION=1.0\nbase=0\nI=0\nI=1\nJ=0 S=0 E=1 a=0\n", ["base", "0"]),
+        ("VERSION=1.0\nlmscale=0\nI=0\nI=1\nJ=0 S=0 E=1 a=0\n", ["lmscale", "0"]),
+        ("VERSION=1.0\nI=0\nI=1\nJ=0 E=1 a=0\n", ["one.txt:4"]),
+        ('{"name": "x", "text": "a", "ids": [1]}\n', ["one.txt:1", "text or ids"]),
+        ('{"name": "x", "score": 1}\n', ["one.txt:1", "score"]),
+        ('{"name": "x", "text": "a"}\n{"name": "x", "ids": [1]}\n', ["one.txt", "line 2"]),
+        ("x\t1\tlow\ta b\n", ["one.txt:1", "cost"]),
+        (b"0 1 \xff 2\n1\n", ["one.txt:1", "0xff"]),
+        ("", ["one.txt", "end"]),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, named):
+    path = written(tmp_path, "one.txt", text)
+    refuses(ValueError, lambda: list(read_lattices(path)), *named)
+
+
+def test_damaged_files_and_symbols(tmp_path):
+    refuses(ValueError, lambda: list(read_lattices(written(tmp_path, "a.fst", b"\xd6\xfd\xb2\x7e\x06"))), "a.fst")
+    refuses(ValueError, lambda: read_symbols(written(tmp_path, "w", "a 1\nb 1\n")), "w:2")
+    path = written(tmp_path, "one.txt", "0 1 8 2\n1\n")
+    refuses(ValueError, lambda: list(read_lattices(path, ReadOptions(symbols={1: "a"}))), "one.txt", "label 8")
+    long = written(tmp_path, "long.txt", "0 1 " + "x" * (1 << 21))
+    refuses(ValueError, lambda: list(read_lattices(long)), "long.txt:1", 1 << 20)
