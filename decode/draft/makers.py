@@ -62,7 +62,7 @@ def pushed_tree(sources: Sources, sizes: Sizes) -> Drafter:
 
 def tree(sources: Sources, sizes: Sizes) -> Drafter:
     """Of the heads' candidates, rescored by the n-gram model if there is one."""
-    return _tree(sources, sizes, _rescorer(sources, "closed"))
+    return _tree(sources, sizes, _rescorer(sources, "trees"))
 
 
 def blend(sources: Sources, sizes: Sizes) -> Drafter:
@@ -71,8 +71,7 @@ def blend(sources: Sources, sizes: Sizes) -> Drafter:
 
     calibration, settings, small = None, sources.settings, None if sources.lattices else sources.draft_model
     if settings:
-        kind = "open" if sources.lattices else "alone" if settings.slots else "blend"
-        calibration = settings.calibration(kind, sources.task)
+        calibration = settings.calibration if sources.lattices else settings.calibration.without_heads()
     lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
     lattice = None
     if small:
@@ -130,15 +129,15 @@ def _tree(sources: Sources, sizes: Sizes, rescorer: Rescorer, lattice: Growing |
     return TreeDrafter(lattices, rescorer, nodes=nodes, depth=sizes.ahead, chains=sources.chains)
 
 
-def _rescorer(sources: Sources, kind: str) -> Rescorer:
-    """With the n-gram models at their weights, or at those that settings have for "paths" or "closed" trees; without
-    any, that of the heads alone.
+def _rescorer(sources: Sources, drafts: str) -> Rescorer:
+    """With the n-gram models at their weights, or at those that settings have for "paths" or "trees"; without any, that
+    of the heads alone.
     """
     from rescore.decode.draft.rescorer import Rescorer
 
     models, settings, threads = sources.models, sources.settings, sources.threads
     if not settings or not models:
         return Rescorer(models, alpha=sources.alpha if models else None, threads=threads)
-    if kind == "paths":
+    if drafts == "paths":
         return settings.rescorer(models=models, threads=threads)
-    return settings.calibrated(kind, task=sources.task, models=models, threads=threads)
+    return settings.calibrated(open=False, models=models, threads=threads)

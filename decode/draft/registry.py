@@ -5,7 +5,7 @@ A new drafter is a file in this folder, a function in `makers.py` that makes it 
 A row of tables, JSON and reports has a drafter's name, then what it drafts with, then its budget:
 
     blend 16                    16 nodes or paths
-    blend tuned 16              with the weights of settings; "tuned by task": with those of its task
+    blend tuned 16              with the weights of settings
     blend tuned with memory 16  with earlier texts as a further source
 
 "oracle" is no drafter but the best choice in the lattice, "neural beam" is `neural` with several paths.

@@ -57,7 +57,6 @@ class Sources:
     target       whose passes are timed where sizes are chosen by time
     sampled      whether text is
     chains       whether trees under q are drafted as their best chains, for a target that reads no trees
-    task         whose own weights are used, where settings have some
     threads      for batches of searches
     """
 
@@ -74,7 +73,6 @@ class Sources:
     target: Target | None = None
     sampled: bool = False
     chains: bool = False
-    task: str | None = None
     threads: int = 1
 
     @property

@@ -43,7 +43,6 @@ AGAINST = {
         "racer",
     ),
     "blend tuned": ("blend", "tree tuned", "blend-without-heads tuned", "blend-without-lm tuned"),
-    "blend tuned by task": ("tree tuned by task", "blend-without-heads tuned by task"),
     "blend with memory": ("blend",),
 }
 PAIRS = (

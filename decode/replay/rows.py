@@ -118,15 +118,13 @@ class _Variant(NamedTuple):
     def at(self, block: DumpBlock) -> Sources:
         """These sources at a block's rows."""
         heads = partial(RecordedHeads, block) if block.slots else None
-        return replace(self.sources, lattices=heads, task=block.task if self.name == " tuned by task" else None)
+        return replace(self.sources, lattices=heads)
 
 
 def _variants(spec: Spec, sources: Sources, tuned: Sources | None, memory: TextMemory | None) -> Iterator[_Variant]:
     yield _Variant("", sources)
     if tuned and tuned.settings and "settings" in spec.options:
         yield _Variant(" tuned", tuned, True)
-        if spec.searches_q and any(one.by_task for one in (tuned.settings.trees or {}).values()):
-            yield _Variant(" tuned by task", tuned, True)
     if memory and "memory" in spec.options:
         yield _Variant(" with memory", replace(tuned or sources, memory=memory))
 

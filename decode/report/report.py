@@ -82,7 +82,7 @@ def _lattices(measured: Measured, rescorer: Rescorer) -> Section | None:
         tasks=measured.figures.task_names,
         sequences=options.sequences,
         nodes=options.nodes,
-        calibration=tuned.calibration("open") if tuned and tuned.trees else DEFAULT,
+        calibration=tuned.trees if tuned and tuned.trees else DEFAULT,
         words=options.words,
     )
     return lattice_section(found) if found["sequences"] else None

@@ -54,8 +54,8 @@ class RunArgs(TaskArgs, RescoringArgs, ReportedArgs):
              blend N                 under one q of all sources; blend-without-heads
                                      and blend-without-lm lack one: controls
              oracle                  the best that any choice of candidates reaches
-             "tuned": with the weights of --settings; "by task": its weights for
-             each task; "with memory": with --memory as a further source.
+             "tuned": with the weights of --settings; "with memory": with --memory
+             as a further source.
              On the dump that was tuned on, only the held-out part is replayed.
     columns  verified           draft tokens verified per target pass
              one per task       block efficiency
