@@ -29,7 +29,7 @@ EQUAL = (16, 64)  # nodes at which drafters are compared first
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 # What drafters are compared with: each with the same number of nodes, and whole drafts.
 AGAINST = {
-    "tree": ("heads-tree", "lm-alone", "medusa-tree", "eagle-2-tree", "pushed-tree"),
+    "tree": ("heads-tree", "lm-alone", "medusa-tree", "eagle-2-tree"),
     "tree tuned": ("tree",),
     "blend": (
         "tree",

@@ -20,7 +20,6 @@ STYLES = {
     "tree tuned": ("tree", "dash"),
     "tree": ("tree", "solid"),
     "heads-tree": ("tree-base", "solid"),
-    "pushed-tree": ("pushed", "dot"),
     "medusa-tree": ("medusa", "dash"),
     "eagle-2-tree": ("eagle", "dashdot"),
     "parallel-rescored": ("paths", "solid"),

@@ -21,7 +21,7 @@ from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
 
 TREES = (
-    *("heads-tree", "tree", "pushed-tree", "eagle-2-tree"),
+    *("heads-tree", "tree", "eagle-2-tree"),
     *("lm-alone", "blend", "blend-without-heads", "blend-without-lm"),
 )
 EFFICIENCY = {
