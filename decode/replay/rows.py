@@ -65,7 +65,7 @@ def rows_of(
                 are none
     tuned       the models of settings, if they are open
     counts      the part that Medusa's tree is counted on; None: there is no such tree
-    everywhere  those that draft at every row (`DrafterReplay`), with default weights
+    everywhere  those that draft at every row (`DrafterReplay`), with default weights, and the oracle
     """
     fitted_models(dump, rescorer.models)
     sources = Sources(
@@ -90,7 +90,8 @@ def rows_of(
                     if {*row.needs} <= given and spec.lacks(given, models) is None:
                         own = row.title in everywhere and not variant.name
                         found += _replays(spec, row, variant, budgets, everywhere=own)
-    oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if dump.slots else []
+    bound = OracleReplay(widths={"oracle": budgets.top_k}, everywhere="oracle" in everywhere)
+    oracle = [bound] if dump.slots else []
     return [*found, *others, *oracle]
 
 

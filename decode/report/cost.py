@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from rescore.decode.cost.cost_inputs import ways_of
 from rescore.decode.cost.cost_model import PLAIN, CostOptions, Method, Roofline, forecast
 from rescore.decode.cost.cost_tables import (
@@ -19,7 +21,7 @@ from rescore.decode.cost.cost_tables import (
     token_rows,
 )
 from rescore.decode.draft.registry import split
-from rescore.decode.replay.figures import EQUAL
+from rescore.decode.replay.headline import EQUAL
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table
@@ -87,10 +89,10 @@ def drafting_seconds(measured: Measured) -> Mapping[str, float]:
         for name, budget in drafter.budgets.items():
             if is_costed(name):
                 alone = replace(drafter, budgets={name: budget})
-                alone.outcomes(block.part(0, 1))
-                outcome = alone.outcomes(block)[name]
-                if outcome.seconds is not None and len(outcome.evaluated):
-                    found[name] = float(outcome.seconds[outcome.evaluated].mean())
+                alone.lines(block.part(0, 1))
+                seconds = alone.lines(block)[name].seconds
+                if np.isfinite(seconds).any():
+                    found[name] = float(np.nanmean(seconds))
     return found
 
 

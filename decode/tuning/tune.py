@@ -55,7 +55,7 @@ class Tried(Generic[Weights]):
 
 
 class TrialReplays:
-    """Replays of one part of a dump. The part is read once and stays mapped, and its blocks are replayed concurrently.
+    """Replays of one part of a dump, which is read once and stays mapped.
 
     paths    p
     top_k    candidates per slot (None: all)
@@ -82,28 +82,18 @@ class TrialReplays:
 
     def of_paths(self, trial: str, weights: PathWeights) -> float:
         """`log_efficiency` of the p best paths."""
-        budgets = {"paths": self.paths}
-        return self._value(
-            trial, lambda threads: path_replay(weights.rescorer(self.models, threads), budgets, top_k=self.top_k)
-        )
+        rescorer = weights.rescorer(self.models, self.threads)
+        return self._value(trial, path_replay(rescorer, {"paths": self.paths}, top_k=self.top_k))
 
     def of_trees(self, trial: str, calibration: Calibration) -> float:
         """`log_efficiency` of trees at 16 and 64 nodes, with the one model, or none."""
         model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
-        budgets = {str(n): n for n in SIZES}
-        return self._value(
-            trial,
-            lambda threads: tree_replay(
-                blend_rescorer(vocab_size, model, calibration, threads=threads), budgets, top_k=self.top_k
-            ),
-        )
+        rescorer = blend_rescorer(vocab_size, model, calibration, threads=self.threads)
+        return self._value(trial, tree_replay(rescorer, {str(n): n for n in SIZES}, top_k=self.top_k))
 
-    def _value(self, trial: str, make: Callable[[int], Replay]) -> float:
-        """Replays the drafter that make(threads) makes."""
+    def _value(self, trial: str, drafter: Replay) -> float:
         self.advance(trial)
-        workers = min(self.threads, len(self.blocks))
-        drafter, kind = make(self.threads // workers), self.dump.header.kind
-        return log_efficiency(replay_blocks(self.blocks, [drafter], kind=kind, workers=workers))
+        return log_efficiency(replay_blocks(self.blocks, [drafter], kind=self.dump.header.kind))
 
 
 def log_efficiency(result: DumpResult) -> float:
