@@ -263,7 +263,8 @@ def write_drafts(writer: RecordWriter, dump: Dump, block: DumpBlock, lines: Line
     """Writes the drafts of the passes that decoding makes over a block. Costs have nine digits, which restore the
     float32 exactly.
     """
-    assert isinstance(lines.drafts, Drafts)
+    if not isinstance(lines.drafts, Drafts):  # nothing was drafted
+        return
     visited, drafts = lines.rows(block)[lines.made], lines.drafts
     tokens, costs, count = (column[lines.made] for column in (drafts.tokens, drafts.cost, drafts.count))
     truth = block.truth(visited)[:, None, :]

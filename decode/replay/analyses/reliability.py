@@ -41,9 +41,10 @@ class ReliabilityCounts:
         self._found: dict[str, NDArray[np.float64]] = {}
 
     def add(self, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
-        own = lines[self.name]
+        counts, own = self._found.setdefault(block.task, np.zeros((4, BINS))), lines[self.name]
         trees, made = own.drafts, own.made
-        assert isinstance(trees, Trees)
+        if not isinstance(trees, Trees):  # nothing was drafted
+            return
         tokens, parents, depths, logq = (
             column[made] for column in (trees.tokens, trees.parents, trees.depths, trees.logq)
         )
@@ -52,7 +53,6 @@ class ReliabilityCounts:
         inside = (depths <= (truth >= 0).sum(axis=1)[:, None]) & (tokens >= 0)
         q = np.exp(logq[inside].astype(np.float64))
         place = np.clip(np.searchsorted(EDGES, q, side="right") - 1, 0, BINS - 1)
-        counts = self._found.setdefault(block.task, np.zeros((4, BINS)))
         counts[0, 0] += inside.any(axis=1).sum()
         for row, weights in enumerate((None, q, true[inside]), 1):
             counts[row] += np.bincount(place, weights=weights, minlength=BINS)
