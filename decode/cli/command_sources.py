@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import StaticTree
-from rescore.decode.draft.registry import NEEDS, SPECS, Spec
+from rescore.decode.draft.registry import NEEDS, SPECS, Row, Spec
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import AUTO, Sizes, Sources
 from rescore.decode.draft.text_memory import TextMemory
@@ -49,14 +50,22 @@ class CommandSources:
         """The drafter to use without --drafter."""
         if self.args.neural:
             return "neural"
-        if self.args.draft_model and self.facts.heads:
-            return "blend-without-heads"
-        if self.facts.heads and len(self.args.lm) > 1:  # of which a tree weighs one
-            return "parallel-rescored" if self.facts.trees else "rescored"
-        return "tree" if self.facts.heads and self.args.alpha else "blend"
+        heads = self.facts.heads and not self.args.draft_model
+        if heads and len(self.args.lm) > 1:
+            return "paths"  # of several n-gram models a tree weighs one
+        return "tree" if heads and self.args.alpha else "blend"
 
-    def make(self, kind: str, *, layout: str | None = None, nodes: int | str | None = None) -> CommandDrafter:
-        """The drafter of that kind. nodes: in place of those of the command line."""
+    def make(
+        self,
+        kind: str,
+        *,
+        layout: str | None = None,
+        nodes: int | str | None = None,
+        row: Row | None = None,
+    ) -> CommandDrafter:
+        """The drafter of that kind. nodes: in place of those of the command line; row: of tables, whose sizes and
+        sources it has.
+        """
         spec = SPECS[kind]
         if spec.of_heads and not self.facts.heads:
             *others, last = (name for name, other in SPECS.items() if not other.of_heads)
@@ -64,25 +73,32 @@ class CommandSources:
                 f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
                 f"or use {', '.join(others)} or {last}"
             )
+        without = row.without if row else (*self.args.without, *(["heads"] if self.args.draft_model else []))
         given = {name: getattr(self.args, name) for name in asdict(spec.sizes) if name in spec.options}
         given |= {"nodes": nodes} if nodes else {}
+        given |= {"paths": 1} if row is None and not given.get("paths", 1) and not self.facts.trees else {}
         sizes = replace(spec.sizes, **{name: value for name, value in given.items() if value})
+        if row and row.sizes:
+            sizes = replace(sizes, **{name: value for name, value in asdict(row.sizes).items() if value})
         if sizes.nodes == AUTO and not spec.searches_q:
             raise Misuse(f"--drafter {kind}: --nodes auto: only for trees under a q; give a number of nodes")
-        if lack := self._lack(spec):
+        if lack := self._lack(spec, without):
             raise Misuse(f"--drafter {kind}: {lack}")
         chains = not self.facts.trees and layout != "rows"
         laid = TreeLayout() if chains and spec.searches_q else self._layout(spec, sizes, layout)
-        return CommandDrafter(name=kind, drafter=spec.made(self._sources(spec, sizes, chains), sizes), layout=laid)
+        sources = self._sources(spec, sizes, chains).without(without)
+        return CommandDrafter(name=kind, drafter=spec.make(sources, sizes), layout=laid)
 
-    def _lack(self, spec: Spec) -> str | None:
+    def _lack(self, spec: Spec, without: Collection[str]) -> str | None:
         """What the command line lacks for a drafter, known before the model is loaded."""
         tuned = self.settings if "settings" in spec.options else None
-        models = len(tuned.models if tuned else self.args.lm)
+        models = len(tuned.models if tuned else self.args.lm) * ("lm" not in without)
         given = {name for name in NEEDS if getattr(self.args, name)} - {"lm", "heads"}
         given |= {"lm"} if models else set()
         given |= {"heads"} if self.facts.heads else set()
         given |= {"draft_model"} if self.facts.small else set()
+        if {"heads", "lm", "draft_model"}.isdisjoint(given - {*without}) and "text" in without:
+            return "--without leaves no source to draft from"
         return spec.lacks(given, models, tuned=tuned is not None)
 
     def check_used(self, kind: str) -> None:
@@ -97,8 +113,10 @@ class CommandSources:
             raise Misuse("--alpha needs --lm")
         if self.args.draft_model and self.facts.small:
             raise Misuse("--draft-model: --heads early:L already names a small model; leave one of them out")
-        if self.args.draft_model and self.facts.heads and kind == "blend":
-            raise Misuse("--draft-model: this model has heads; use --drafter blend-without-heads")
+        for source in self.args.without:
+            if source not in SPECS[kind].without:
+                users = ", ".join(other for other, spec in SPECS.items() if source in spec.without)
+                raise Misuse(f"--without {source}: not a source that {kind} can do without, only {users}")
 
     def _layout(self, spec: Spec, sizes: Sizes, layout: str | None) -> TreeLayout | BatchLayout:
         trees, paths = self.facts.trees, sizes.paths if "paths" in spec.options else None

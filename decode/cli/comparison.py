@@ -216,8 +216,8 @@ def explain_payoff(
 
 def source_hints(args: DecodingArgs, kind: str) -> list[str]:
     """Other sources to draft from."""
-    if kind == "lm-alone":
-        return more_sources(text="--drafter blend")
+    if args.without:
+        return more_sources(text="a drafter without --without") if "text" in args.without else []
     return more_sources(lm="--lm") if "lm" in SPECS[kind].options and not (args.lm or args.settings) else []
 
 

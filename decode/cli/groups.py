@@ -12,6 +12,7 @@ from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text, size, weighted_path
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
+from rescore.decode.draft.registry import WITHOUT
 
 DTYPES = ("float32", "bfloat16", "float16")
 DOCUMENTS = ("line", "file")
@@ -141,6 +142,13 @@ class DraftArgs(WeightArgs):
     neural: Path | None = option(
         "DIR|FILE", "a small model with the same tokenizer that rescores the lattice", Path, rare=True
     )
+    without: Sequence[str] = option(
+        "SOURCE",
+        "leave out a source of paths, tree or blend: heads, lm (also of --settings) or text; repeatable",
+        choices=WITHOUT,
+        several=True,
+        rare=True,
+    )
     nodes: int | str | None = option(
         "N|auto",
         "nodes of a tree; auto picks in every step the number that gives the most tokens per second on this "
@@ -149,7 +157,10 @@ class DraftArgs(WeightArgs):
         rare=True,
     )
     paths: int | None = option(
-        "P", "paths verified in parallel (default: 16; neural and drawn: 1)", int_between(1, 1024), rare=True
+        "P",
+        "paths verified in parallel (default: 16; of neural, of drawn and where the model reads no trees: 1)",
+        int_between(1, 1024),
+        rare=True,
     )
     top_k: int | None = option(
         "K", "candidates per slot (default: 16, or those of --settings)", int_between(1, 64), rare=True
@@ -157,7 +168,7 @@ class DraftArgs(WeightArgs):
     ahead: int | None = option(
         "N",
         "greatest length of a draft: of a draft model (default: 4) or prompt-lookup (10), or the depth of a tree "
-        "of blend or lm-alone (default: as deep as it is wide; lm-alone: at most as deep as the heads)",
+        "of blend (default: as deep as it is wide)",
         int_between(1, 256),
         rare=True,
     )

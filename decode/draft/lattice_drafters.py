@@ -61,19 +61,6 @@ class PathDrafter(LatticeDrafter, Rescoring):
         return self.rescorer.paths(lattices.sausages(step), histories, step.nodes or self.paths)
 
 
-class PushedTreeDrafter(LatticeDrafter, Rescoring):
-    """Drafts the `nodes` most probable prefixes of the rescored lattice under the q of whole paths
-    (docs/how/pushing.md).
-    """
-
-    def __init__(self, lattice: Lattices, rescorer: Rescorer, *, nodes: int):
-        self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
-
-    def draft(self, lattices: LatticeSession, step: DraftStep) -> Proposed:
-        lattice = self.rescorer.normalise(lattices.sausages(step), last_tokens(step.texts, self.rescorer.context))
-        return lattice.trees(step.nodes or self.nodes)
-
-
 def check_paths(paths: int) -> None:
     if not 1 <= paths <= 1024:
         raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")

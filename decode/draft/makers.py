@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -54,42 +55,33 @@ def eagle_2_tree(sources: Sources, sizes: Sizes) -> Drafter:
     return LatticeTreeDrafter(sources.lattice(sizes), dynamic_trees, nodes=sizes.number)
 
 
-def pushed_tree(sources: Sources, sizes: Sizes) -> Drafter:
-    from rescore.decode.draft.lattice_drafters import PushedTreeDrafter
-
-    return PushedTreeDrafter(sources.lattice(sizes), _rescorer(sources, "paths"), nodes=sizes.number)
-
-
 def tree(sources: Sources, sizes: Sizes) -> Drafter:
     """Of the heads' candidates, rescored by the n-gram model if there is one."""
-    return _tree(sources, sizes, _rescorer(sources, "closed"))
+    return _tree(sources, sizes, _rescorer(sources, "trees"))
 
 
 def blend(sources: Sources, sizes: Sizes) -> Drafter:
-    """Of all sources; of heads and a small model the heads."""
+    """Of all sources that are there; of heads and a small model the heads."""
     from rescore.decode.draft.blended_drafter import blend_rescorer
+    from rescore.decode.draft.calibration import DEFAULT
 
-    calibration, settings, small = None, sources.settings, None if sources.lattices else sources.draft_model
-    if settings:
-        kind = "open" if sources.lattices else "alone" if settings.slots else "blend"
-        calibration = settings.calibration(kind, sources.task)
-    lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
+    settings, small = sources.settings, None if sources.lattices else sources.draft_model
+    calibration = settings.calibration if settings else DEFAULT
+    if not sources.lattices:
+        calibration = calibration.without_heads()
     lattice = None
     if small:
         from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, lattice_of_source
 
-        calibration = structs.replace(MODEL, text=calibration.text) if calibration else MODEL
+        calibration = structs.replace(MODEL, text=calibration.text)
         lattice = lattice_of_source(small, sources.vocab_size, sizes.top_k or DEFAULT_TOP_K)
+    lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
+    if not sources.text:
+        calibration = structs.replace(calibration, text=None)
+        if sources.slots and not sources.lattices:  # as deep as the lattices, to compare with
+            sizes = replace(sizes, ahead=sizes.ahead or sources.slots)
     rescorer = blend_rescorer(sources.vocab_size, lm, calibration, memory=memory, threads=threads)
     return _tree(sources, sizes, rescorer, lattice)
-
-
-def lm_alone(sources: Sources, sizes: Sizes) -> Drafter:
-    """As deep as the heads' lattices, if there are any, else as wide."""
-    from rescore.decode.draft.tree_drafter import ngram_drafter
-
-    slots = sizes.ahead or sources.slots or sizes.number
-    return ngram_drafter(sources.models[0], slots=slots, nodes=sizes.number, threads=sources.threads)
 
 
 def draft_model(sources: Sources, sizes: Sizes) -> Drafter:
@@ -130,15 +122,15 @@ def _tree(sources: Sources, sizes: Sizes, rescorer: Rescorer, lattice: Growing |
     return TreeDrafter(lattices, rescorer, nodes=nodes, depth=sizes.ahead, chains=sources.chains)
 
 
-def _rescorer(sources: Sources, kind: str) -> Rescorer:
-    """With the n-gram models at their weights, or at those that settings have for "paths" or "closed" trees; without
-    any, that of the heads alone.
+def _rescorer(sources: Sources, drafts: str) -> Rescorer:
+    """With the n-gram models at their weights, or at those that settings have for "paths" or "trees"; without any, that
+    of the heads alone.
     """
     from rescore.decode.draft.rescorer import Rescorer
 
     models, settings, threads = sources.models, sources.settings, sources.threads
     if not settings or not models:
         return Rescorer(models, alpha=sources.alpha if models else None, threads=threads)
-    if kind == "paths":
+    if drafts == "paths":
         return settings.rescorer(models=models, threads=threads)
-    return settings.calibrated(kind, task=sources.task, models=models, threads=threads)
+    return settings.calibrated(open=False, models=models, threads=threads)

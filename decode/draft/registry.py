@@ -2,10 +2,11 @@
 
 A new drafter is a file in this folder, a function in `makers.py` that makes it from sources and sizes, and a line here.
 
-A row of tables, JSON and reports has a drafter's name, then what it drafts with, then its budget:
+Tables, JSON and reports show a drafter in one row or several, which differ in the sources that are left out. A row has
+a title, then what it drafts with, then its budget:
 
     blend 16                    16 nodes or paths
-    blend tuned 16              with the weights of settings; "tuned by task": with those of its task
+    blend tuned 16              with the weights of settings
     blend tuned with memory 16  with earlier texts as a further source
 
 "oracle" is no drafter but the best choice in the lattice, "neural beam" is `neural` with several paths.
@@ -33,24 +34,51 @@ NEEDS = {
     "draft_model": "expected --draft-model with a small model, or --heads early:L, got none",
     "temperature": "needs sampled text; give --temperature above 0",
 }
+WITHOUT = ("heads", "lm", "text")  # sources that can be left out
+FEW = 16  # nodes at which drafters are compared first
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of tables.
+
+    title    its only spelling
+    without  of `WITHOUT`, the sources that it leaves out though they are there
+    needs    of `NEEDS`, without which it would repeat another row
+    sizes    in place of the drafter's
+    varied   whether it is also replayed with settings and with a memory
+    leads    the budgets (None: its own) at which it is among the first rows of a table, in the order of this one
+    place    of several rows with one place the last that was replayed leads
+    """
+
+    title: str
+    _: KW_ONLY
+    without: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    sizes: Sizes | None = None
+    varied: bool = True
+    leads: tuple[int | None, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A drafter.
 
-    name      its only spelling, in commands, JSON and tables
+    name      its only spelling, in commands
     make      makes it from sources and sizes
     title     what it drafts
     options   of a command line, that it uses
     sizes     the defaults
     needs     of `NEEDS`, what it cannot do without
-    without   of "heads" and "lm", what it leaves out though it is there
+    without   of `WITHOUT`, the sources that it uses and can do without
     one_lm    whether it weighs a single n-gram model
     leaves    of its drafts, at most; None: as many as paths, or nodes
     nested    whether its draft of n nodes is the beginning of a larger one
     replayed  whether a dump can play the target's part: not for drawn drafts, and what needs a model
     cites     where it was published; one that needs no heads is replayed only for models without, to compare with
+    leads     as of a row, if it has one, of its name
+    several   its rows, if they are several
     """
 
     name: str
@@ -60,12 +88,18 @@ class Spec:
     options: tuple[str, ...] = ()
     sizes: Sizes = Sizes()
     needs: tuple[str, ...] = ()
-    without: str = ""
+    without: tuple[str, ...] = ()
     one_lm: bool = False
     leaves: int | None = None
     nested: bool = True
     replayed: bool = True
     cites: str = ""
+    leads: tuple[int | None, ...] = ()
+    several: tuple[Row, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.several or (Row(self.name, leads=self.leads),)
 
     @property
     def of_heads(self) -> bool:
@@ -92,59 +126,32 @@ class Spec:
             return f"the settings have several n-gram models, and so no trees; {MERGE}, and tune again"
         return f"expected one --lm, got {models}; {MERGE}"
 
-    def made(self, sources: Sources, sizes: Sizes) -> Drafter | None:
-        """The drafter of sources that have what it needs."""
-        return self.make(sources.without(self.without) if self.without else sources, sizes)
 
-
-PATHS = ("lm", "alpha", "top_k")
-TREES = ("lm", "alpha", "top_k", "settings", "nodes")
-BLEND = ("settings", "lm", "draft_model", "memory", "nodes", "top_k", "ahead")
 KIM = "Kim et al. 2024, section 7.2"
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
         Spec(
-            "base",
+            "paths",
             makers.paths,
-            "each head's first candidate",
-            options=("top_k",),
-            needs=("heads",),
-            without="lm",
-            leaves=1,
-        ),
-        Spec(
-            "parallel-base",
-            makers.paths,
-            "the P best paths of the heads' lattice",
-            options=("paths", "top_k"),
+            "the P best paths of the heads' lattice, rescored by --lm if there is any",
+            options=("lm", "alpha", "top_k", "settings", "paths", "without"),
             sizes=Sizes(paths=16),
             needs=("heads",),
-            without="lm",
-        ),
-        Spec(
-            "rescored",
-            makers.paths,
-            "the best path of the heads' lattice, rescored by --lm",
-            options=PATHS,
-            needs=("heads", "lm"),
-            leaves=1,
+            without=("lm",),
             cites=KIM,
-        ),
-        Spec(
-            "parallel-rescored",
-            makers.paths,
-            "its P best paths",
-            options=(*PATHS, "settings", "paths"),
-            sizes=Sizes(paths=16),
-            needs=("heads", "lm"),
-            cites=KIM,
+            several=(
+                Row("base", without=("lm",), sizes=Sizes(paths=1), varied=False, leads=(None,)),
+                Row("parallel-base", without=("lm",), varied=False, leads=(None,), place="paths"),
+                Row("rescored", needs=("lm",), sizes=Sizes(paths=1), varied=False),
+                Row("parallel-rescored", needs=("lm",), leads=(None,), place="paths"),
+            ),
         ),
         Spec(
             "drawn",
             makers.drawn,
             "P paths sampled from the lattice (temperature above 0)",
-            options=(*PATHS, "paths"),
+            options=("lm", "alpha", "top_k", "paths"),
             sizes=Sizes(paths=1),
             needs=("heads", "temperature"),
             replayed=False,
@@ -178,39 +185,19 @@ SPECS: dict[str, Spec] = {
             cites="Li et al. 2024, EAGLE-2",
         ),
         Spec(
-            "heads-tree",
-            makers.tree,
-            "the N most probable prefixes of the heads' lattice",
-            options=("nodes", "top_k"),
-            sizes=Sizes(nodes=AUTO),
-            needs=("heads",),
-            without="lm",
-        ),
-        Spec(
             "tree",
             makers.tree,
-            "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
-            options=TREES,
+            "the N most probable prefixes of the heads' lattice, rescored by --lm, or calibrated by `rescore tune` "
+            "(--settings)",
+            options=("lm", "alpha", "top_k", "settings", "nodes", "without"),
             sizes=Sizes(nodes=AUTO),
-            needs=("heads", "lm"),
+            needs=("heads",),
+            without=("lm",),
             one_lm=True,
-        ),
-        Spec(
-            "pushed-tree",
-            makers.pushed_tree,
-            "the same, under the q of whole paths",
-            options=(*PATHS, "nodes"),
-            sizes=Sizes(nodes=64),
-            needs=("heads", "lm"),
-        ),
-        Spec(
-            "lm-alone",
-            makers.lm_alone,
-            "a tree from --lm alone",
-            options=("lm", "nodes", "ahead"),
-            sizes=Sizes(nodes=16),
-            needs=("lm",),
-            one_lm=True,
+            several=(
+                Row("heads-tree", without=("lm",), varied=False, leads=(FEW,), place="tree"),
+                Row("tree", needs=("lm",), leads=(FEW,), place="tree"),
+            ),
         ),
         Spec(
             "prompt-lookup",
@@ -220,14 +207,7 @@ SPECS: dict[str, Spec] = {
             sizes=Sizes(ahead=10),
             cites="Saxena 2023",
             leaves=1,
-        ),
-        Spec(
-            "token-recycling",
-            makers.published("token_recycling.TokenRecycling"),
-            "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
-            options=("nodes",),
-            leaves=80,
-            cites="Luo et al. 2024",
+            leads=(None,),
         ),
         Spec(
             "suffix-decoding",
@@ -237,6 +217,16 @@ SPECS: dict[str, Spec] = {
             sizes=Sizes(nodes=16),
             nested=False,  # the match that it follows depends on the size
             cites="Oliaro et al. 2024",
+            leads=(FEW,),
+        ),
+        Spec(
+            "token-recycling",
+            makers.published("token_recycling.TokenRecycling"),
+            "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
+            options=("nodes",),
+            leaves=80,
+            cites="Luo et al. 2024",
+            leads=(FEW,),
         ),
         Spec(
             "logit-spec",
@@ -245,6 +235,7 @@ SPECS: dict[str, Spec] = {
             options=("nodes",),
             sizes=Sizes(nodes=64),
             cites="Liu et al. 2025",
+            leads=(FEW,),
         ),
         Spec(
             "racer",
@@ -254,35 +245,31 @@ SPECS: dict[str, Spec] = {
             sizes=Sizes(nodes=64),
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",
-        ),
-        Spec(
-            "blend-without-lm",
-            makers.blend,
-            "blend without --lm",
-            options=BLEND,
-            sizes=Sizes(nodes=AUTO),
-            needs=("lm",),
-            without="lm",
-            one_lm=True,
-        ),
-        Spec(
-            "blend-without-heads",
-            makers.blend,
-            "blend without the heads",
-            options=BLEND,
-            sizes=Sizes(nodes=AUTO),
-            needs=("heads",),
-            without="heads",
-            one_lm=True,
+            leads=(FEW,),
         ),
         Spec(
             "blend",
             makers.blend,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
-            "rejected drafts, --lm, --draft-model, and heads if there are any",
-            options=BLEND,
+            "rejected drafts, --lm, --draft-model, and heads if there are any; --without leaves some out",
+            options=("settings", "lm", "draft_model", "memory", "nodes", "top_k", "ahead", "without"),
             sizes=Sizes(nodes=AUTO),
+            without=WITHOUT,
             one_lm=True,
+            several=(
+                Row(
+                    "lm-alone",
+                    without=("heads", "text"),
+                    needs=("lm",),
+                    sizes=Sizes(nodes=FEW),
+                    varied=False,
+                    leads=(FEW,),
+                    place="control",
+                ),
+                Row("blend-without-lm", without=("lm",), needs=("lm",)),
+                Row("blend-without-heads", without=("heads",), needs=("heads",), leads=(FEW,), place="control"),
+                Row("blend", leads=(FEW, 64)),
+            ),
         ),
         Spec(
             "draft-model",
@@ -301,7 +288,7 @@ SPECS: dict[str, Spec] = {
 
 
 def uses_heads_alone(name: str) -> bool:
-    """Whether a drafter's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
+    """Whether a row's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
     return not name.startswith(("blend", "lm-alone"))
 
 

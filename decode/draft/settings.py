@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Meta, field, structs, to_builtins
+from msgspec import Meta, structs, to_builtins
 
 from rescore import __version__
 from rescore.decode.draft.calibration import HEADLESS, Calibration
@@ -22,14 +22,10 @@ from rescore.lattice.split import Split, digest
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.ngram_file import size_and_crc32
 
-SCALAR, FITTED = "scalar", "fitted"
-KINDS = ("closed", "open", "alone")  # of trees
-BLEND = "blend"  # the kind of trees for a model without heads
-HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Weights = tuple[_Weight, ...]
 FORMAT = "rescore settings"
-VERSION = 4  # before, calibrations did not know text behind a small model
+VERSION = 4  # before, trees had a calibration of each kind, which did not know text behind a small model
 MOST_BYTES = 4 << 20
 
 
@@ -71,39 +67,23 @@ class ModelFile(Checked, frozen=True, kw_only=True):
 
 
 class PathWeights(Checked, frozen=True, kw_only=True):
-    """head, [1] or [T], and alpha of each of J models, [1] or [T]. way: "scalar" or "fitted", how they were tuned."""
+    """head, [1] or [T], and alpha of each of J models, [1] or [T]."""
 
-    way: Annotated[str, Meta(pattern=rf"\A({SCALAR}|{FITTED})\Z")] = FITTED
     head: _Weights
     alpha: tuple[_Weights, ...]
 
-    @classmethod
-    def scalar(cls, alpha: float, models: int) -> PathWeights:
-        """Makes weights with one alpha for all slots, shared evenly among the models."""
-        return cls(head=(1.0,), alpha=((alpha / models,),) * models, way=SCALAR)
-
     def rescorer(self, models: Sequence[NGram], threads: int = 1) -> Rescorer:
         return Rescorer(models, alpha=np.array(self.alpha, np.float64), head=np.array(self.head), threads=threads)
-
-
-class TreeWeights(Checked, frozen=True, kw_only=True):
-    """One calibration for all tasks, and one per task."""
-
-    overall: Calibration
-    by_task: dict[str, Calibration] = field(default_factory=dict)
 
 
 class Settings(Checked, frozen=True, kw_only=True):
     """Tuned weights for lattices of `slots` slots and `top_k` candidates, with the models and the split they were tuned
     on. For a model without heads, slots, top_k and p are 0 and there is at most one n-gram model.
 
-    paths         weights of the p best paths, with all models; None without heads
-    scalar_alpha  the best single alpha, shared among the models, for "paths" and, with one model, for uncalibrated
-                  "trees"; {} without heads
-    trees         calibrations by kind: "closed", "open" and "alone" (the n-gram model without heads, a control); only
-                  "blend" without heads; None with several models
-    values        block efficiency (mean over tasks) on the tuning part, for comparison with the held-out part
-    seed          seed of the report's resamples
+    paths   weights of the p best paths, with all models; None without heads
+    trees   the calibration of trees; without heads the default weights except text; None with several models
+    values  block efficiency (mean over tasks) on the tuning part, for comparison with the held-out part
+    seed    seed of the report's resamples
     """
 
     program: Annotated[str, Meta(pattern=r"\A[^\0]{1,100}\Z")] = __version__
@@ -114,8 +94,7 @@ class Settings(Checked, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=64)]
     p: Annotated[int, Meta(ge=0, le=1024)]
     paths: PathWeights | None
-    scalar_alpha: dict[str, _Weight]
-    trees: dict[str, TreeWeights] | None
+    trees: Calibration | None
     split: Split
     objective: Annotated[str, Meta(pattern=r"\A[^\0]{1,4096}\Z")]
     seed: Annotated[int, Meta(ge=0)] = 0
@@ -126,28 +105,23 @@ class Settings(Checked, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         heads, models = self.slots > 0, len(self.paths.alpha if self.paths else self.models)
-        kinds = {BLEND} if not heads else {*KINDS} if models == 1 else None
-        scalars = [{"paths"}, {"paths", "trees"}] if heads else [set()]
-        weights = [(self.paths.head,), self.paths.alpha] if self.paths else []
-        lengths = [{len(one) for one in each} for each in weights]
+        weights = (self.paths.head, *self.paths.alpha) if self.paths else ()
+        calibrated = "one calibration, null of several models"
         for name, expected, fits in (
             ("models", "one for each alpha, at most one without heads", len(self.models) in (0, models)),
             ("models", "at most one without heads", heads or models <= 1),
             ("top_k", "at least 1 with heads, 0 without", (self.top_k > 0) == heads),
             ("p", "at least 1 with heads, 0 without", (self.p > 0) == heads),
             ("paths", "weights with heads, null without", (self.paths is not None) == heads),
-            ("paths", f"one weight, or {self.slots}", all(one in ({1}, {self.slots}) for one in lengths)),
-            ("scalar_alpha", "paths, and trees of one model, with heads", {*self.scalar_alpha} in scalars),
-            ("trees", f"{kinds}", (self.trees and {*self.trees}) == kinds),
+            ("paths", f"one weight, or {self.slots}", all(len(of_slots) in (1, self.slots) for of_slots in weights)),
+            ("trees", calibrated, (self.trees is not None) == (models <= 1)),
+            ("trees", "default weights except text, not null", heads or _is_headless(self.trees)),
             ("seed", "less than 2**64", self.seed < 1 << 64),
         ):
             if not fits:
                 raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r:.80}")
-        for kind, tree in (self.trees or {}).items():
-            for one in (tree.overall, *tree.by_task.values()):
-                one.weights(self.slots or 1)  # ValueError for another number of slots
-                if kind == BLEND and one != structs.replace(HEADLESS, text=one.text or HEADLESS.text):
-                    raise ValueError(f"trees: {kind}: expected default weights except text, not null, got {one!r:.200}")
+        if self.trees:
+            self.trees.weights(self.slots or 1)  # ValueError for another number of slots
 
     def check(
         self,
@@ -190,38 +164,25 @@ class Settings(Checked, frozen=True, kw_only=True):
         without heads.
         """
         if self.paths is None:
-            raise ValueError("settings: tuned for a model without heads, which has only trees of kind 'blend'")
+            raise ValueError("settings: tuned for a model without heads, which has no paths; use calibrated")
         return self.paths.rescorer(self.open_models() if models is None else models, threads)
 
-    def calibrated(
-        self,
-        kind: str = "open",
-        *,
-        task: str | None = None,
-        models: Sequence[NGram] | None = None,
-        threads: int = 1,
-    ) -> Rescorer:
-        """Makes a rescorer for trees.
-
-        kind: "open", "closed" or "alone" (the n-gram model without heads); "blend" for a model without heads. task: use
-        the task's own calibration if there is one. models: as in `rescorer`.
-        """
-        calibration = self.calibration(kind, task)
+    def calibrated(self, *, open: bool = True, models: Sequence[NGram] | None = None, threads: int = 1) -> Rescorer:
+        """Makes a rescorer for trees. open: as in `Calibration`; models: as in `rescorer`."""
+        calibration = structs.replace(self.calibration, open=open)
         opened = self.open_models() if models is None else models
         model = opened[0] if opened else NGram.uniform(self.vocab_size)
         return Rescorer(model, calibration=calibration, threads=threads)
 
-    def calibration(self, kind: str, task: str | None = None) -> Calibration:
-        """Returns a kind's calibration, for a task if it has its own. ValueError if there is none."""
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration of trees. ValueError if there is none, of several models."""
         if self.trees is None:
             raise ValueError(
                 f"settings: expected one model, which a calibration weighs, got {len(self.models)}; "
                 f"{MERGE}, and tune the result"
             )
-        if kind not in self.trees:
-            raise ValueError(f"settings: expected trees of kind {', '.join(self.trees)}, got {kind!r}")
-        weights = self.trees[kind]
-        return weights.overall if task is None else weights.by_task.get(task, weights.overall)
+        return self.trees
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file atomically; paths of models are relative to its folder."""
@@ -256,3 +217,8 @@ class Settings(Checked, frozen=True, kw_only=True):
         if settings.slots and not settings.models:
             raise refusal(where, "models", "expected at least one with heads, got none")
         return settings
+
+
+def _is_headless(calibration: Calibration | None) -> bool:
+    """Whether only the text's shares may differ from the defaults of models without heads."""
+    return calibration is not None and calibration == structs.replace(HEADLESS, text=calibration.text or HEADLESS.text)

@@ -51,13 +51,13 @@ class Sources:
     alpha        the weight of each of them, or of the small model that rescores: one, or one per slot
     settings     tuned weights of these models, in place of alpha
     memory       texts of earlier requests
+    text         whether the running text is one
     static       the tree of fixed shape
     neural       a small model that rescores the lattice
     draft_model  a small model that drafts, or a head that reads its own draft
     target       whose passes are timed where sizes are chosen by time
     sampled      whether text is
     chains       whether trees under q are drafted as their best chains, for a target that reads no trees
-    task         whose own weights are used, where settings have some
     threads      for batches of searches
     """
 
@@ -68,13 +68,13 @@ class Sources:
     alpha: Sequence[Sequence[float]] = ()
     settings: Settings | None = None
     memory: TextMemory | None = None
+    text: bool = True
     static: StaticTree | None = None
     neural: Target | None = None
     draft_model: Target | PathHeads | None = None
     target: Target | None = None
     sampled: bool = False
     chains: bool = False
-    task: str | None = None
     threads: int = 1
 
     @property
@@ -83,9 +83,11 @@ class Sources:
         there = {"heads": self.slots, "lm": self.models, "counts": self.static}
         return {name for name, source in there.items() if source}
 
-    def without(self, source: str) -> Sources:
-        """These without "heads" or "lm"."""
-        return replace(self, lattices=None) if source == "heads" else replace(self, models=(), alpha=())
+    def without(self, names: Sequence[str]) -> Sources:
+        """These but for sources of `registry.WITHOUT`."""
+        left = replace(self, text=self.text and "text" not in names)
+        left = replace(left, lattices=None) if "heads" in names else left
+        return replace(left, models=(), alpha=()) if "lm" in names else left
 
     def lattice(self, sizes: Sizes) -> Lattices:
         """Lattices of the heads, with the candidates that the sizes or the settings say."""

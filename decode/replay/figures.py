@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.registry import row_name
+from rescore.decode.replay.headline import PAIRS
 from rescore.decode.replay.measures import headroom_recovered
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
@@ -25,48 +25,7 @@ RESAMPLES = 2000
 LEVEL = 0.95
 SIGNIFICANT = 0.05
 CELLS = 1 << 16  # draws held in memory at once, about 2 MB
-EQUAL = (16, 64)  # nodes at which drafters are compared first
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
-# What drafters are compared with: each with the same number of nodes, and whole drafts.
-AGAINST = {
-    "tree": ("heads-tree", "lm-alone", "medusa-tree", "eagle-2-tree", "pushed-tree"),
-    "tree tuned": ("tree",),
-    "blend": (
-        "tree",
-        "heads-tree",
-        "blend-without-heads",
-        "blend-without-lm",
-        "lm-alone",
-        "suffix-decoding",
-        "token-recycling",
-        "logit-spec",
-        "racer",
-    ),
-    "blend tuned": ("blend", "tree tuned", "blend-without-heads tuned", "blend-without-lm tuned"),
-    "blend tuned by task": ("tree tuned by task", "blend-without-heads tuned by task"),
-    "blend with memory": ("blend",),
-}
-PAIRS = (
-    ("rescored", "base"),
-    ("parallel-rescored", "parallel-base"),
-    ("parallel-rescored tuned", "parallel-rescored"),
-    ("tree 16", "parallel-rescored"),
-    ("neural", "base"),
-    ("neural", "rescored"),
-    ("neural beam", "neural"),
-    ("neural beam", "parallel-rescored"),
-    *(
-        (row_name(name, 16), other)
-        for name in ("blend", "blend with memory")
-        for other in ("prompt-lookup", "token-recycling")
-    ),
-    *(
-        (row_name(name, n), row_name(other, n))
-        for name, others in AGAINST.items()
-        for other in others
-        for n in (16, 32, 64)
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +13,7 @@ from rescore.lattice.short_repr import short_repr
 SLOTS, LENGTHS = 32, 48  # counted slots of drafts, and powers of two of lengths of texts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Tally:
     """Counts of one drafter on one task: per sequence where resampling needs it, otherwise totals.
 
@@ -31,10 +30,10 @@ class Tally:
                2^b to 2^(b + 1) - 1 generated tokens
     """
 
-    tokens: NDArray[np.int32]
-    passes: NDArray[np.int32]
-    accepted: int
-    verified: int
+    tokens: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    passes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    accepted: int = 0
+    verified: int = 0
     timed: int = 0
     seconds: float = 0.0
     by_slot: NDArray[np.int64] = field(default_factory=lambda: np.zeros((3, SLOTS), np.int64))
@@ -42,36 +41,21 @@ class Tally:
 
     __repr__ = short_repr
 
-    @classmethod
-    def of_lines(cls, lines: Lines) -> Tally:
+    def add(self, lines: Lines) -> None:
         """Counts the passes that decoding makes, of the sequences of a block."""
         made, sequence = lines.visited, lines.sequence - lines.sequence[:1]
         timed = np.isfinite(lines.seconds)
         tokens = np.bincount(sequence[made], weights=lines.tokens[made]).astype(np.int32)
         drafts = made & (lines.position >= 0)
         left = tokens[sequence[drafts]] - 1 - lines.position[drafts]
-        return cls(
-            tokens=tokens,
-            passes=np.bincount(sequence[made]).astype(np.int32),
-            accepted=int(lines.accepted[made].sum(dtype=np.int64)),
-            verified=int(lines.drafted[made].sum(dtype=np.int64)),
-            timed=int(timed.sum()),
-            seconds=float(lines.seconds[timed].sum(dtype=np.float64)),
-            by_slot=_by_slot(lines.accepted[drafts], left),
-            by_length=_by_length(lines.position[drafts] + 1, lines.tokens[drafts]),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Tally]) -> Tally:
-        """Concatenates the sequences of several blocks."""
-        return cls(
-            tokens=np.concatenate([part.tokens for part in parts]),
-            passes=np.concatenate([part.passes for part in parts]),
-            **{
-                name: sum(getattr(part, name) for part in parts)
-                for name in ("accepted", "verified", "timed", "seconds", "by_slot", "by_length")
-            },
-        )
+        self.tokens = np.append(self.tokens, tokens)
+        self.passes = np.append(self.passes, np.bincount(sequence[made]).astype(np.int32))
+        self.accepted += int(lines.accepted[made].sum(dtype=np.int64))
+        self.verified += int(lines.drafted[made].sum(dtype=np.int64))
+        self.timed += int(timed.sum())
+        self.seconds += float(lines.seconds[timed].sum(dtype=np.float64))
+        self.by_slot = self.by_slot + _by_slot(lines.accepted[drafts], left)
+        self.by_length = self.by_length + _by_length(lines.position[drafts] + 1, lines.tokens[drafts])
 
     @property
     def steps(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +91,22 @@ class RecordedTexts:
             ]
 
         return predictions
+
+
+def joined(blocks: Sequence[DumpBlock]) -> DumpBlock:
+    """One block of the sequences of several blocks of a dump, to draft for together."""
+    if len(blocks) == 1:
+        return blocks[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("tokens", "prompt_tokens", "topk_ids", "topk_logp", "entropy", "seeds")
+        + ("prompt_topk_ids", "prompt_topk_logp")
+        if getattr(blocks[0], name) is not None
+    }
+    for name in ("offsets", "prompt_offsets"):
+        sizes = np.concatenate([np.diff(getattr(block, name)) for block in blocks])
+        columns[name] = np.concatenate(([0], sizes.cumsum()))
+    return replace(blocks[0], **columns)
 
 
 def text_of(block: DumpBlock, sequence: int) -> NDArray[np.int32]:

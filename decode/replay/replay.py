@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
+from rescore.decode.replay.table import Lines
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import oracle_by_width
@@ -30,48 +31,34 @@ class OracleReplay:
 
     widths: k of each name, the number of candidates per slot it may choose from (None: all)
     slots: number of slots used, as if the model had slots + 1 heads (None: all)
+    everywhere: as in `DrafterReplay`
     """
 
     widths: Mapping[str, int | None]
     slots: int | None = None
+    everywhere: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.widths)
 
-    def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
+    def lines(self, block: DumpBlock) -> dict[str, Lines]:
         sausages = block.sausages().head(self.slots or block.slots)
-        by_width = oracle_by_width(sausages, block.truth())
-        verified = np.full(block.rows, sausages.slots, np.int32)
-        most = sausages.width
-        return {
-            name: Outcome(accepted=accepted, verified=verified, visited=visited, evaluated=visited)
-            for name, k in self.widths.items()
-            for accepted in (by_width[:, min(k or most, most) - 1],)
-            for visited in (visited_rows(accepted, block.offsets),)
-        }
+        by_width, most = oracle_by_width(sausages, block.truth()), sausages.width
+        return {name: self._lines(block, by_width[:, min(k or most, most) - 1]) for name, k in self.widths.items()}
+
+    def _lines(self, block: DumpBlock, accepted: NDArray[np.int32]) -> Lines:
+        visited = visited_rows(accepted, block.offsets)
+        rows = rows_before_ends(block) if self.everywhere else visited
+        drafted = np.full(len(rows), self.slots or block.slots, np.int32)
+        return Lines.of_rows(
+            block, rows, visited=np.isin(rows, visited), drafted=drafted, accepted=accepted[rows].astype(np.int32)
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
-    """The drafts of one drafter, at one budget, for the n rows of a block.
-
-    accepted   int32 [n], draft tokens accepted
-    verified   int32 [n], draft tokens verified
-    visited    int64 [steps], the rows whose drafts decoding verifies, ascending
-    evaluated  int64 [m], the rows that were drafted for, ascending; all that are visited are among them
-    drafts     the drafts [n, p, T] of drafters that propose paths
-    seconds    float32 [n], of the row's share of a search, which budgets may share; None if not timed
-
-    Rows for which nothing was drafted hold 0.
-    """
-
-    accepted: NDArray[np.int32]
-    verified: NDArray[np.int32]
-    visited: NDArray[np.int64]
-    evaluated: NDArray[np.int64]
-    drafts: Drafts | None = None
-    seconds: NDArray[np.float32] | None = None
+def rows_before_ends(block: DumpBlock) -> NDArray[np.int64]:
+    """All rows but that of each sequence's last token, after which nothing is left to draft."""
+    return np.delete(np.arange(block.rows), block.offsets[1:] - 1)
 
 
 def accepted_of_drafts(drafts: NDArray[np.int32], truth: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -107,21 +94,29 @@ class Replay(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of its table rows, in order."""
 
-    def outcomes(self, block: DumpBlock) -> Mapping[str, Outcome]:
+    def lines(self, block: DumpBlock) -> Mapping[str, Lines]:
         """Replays a block under every name."""
+
+
+class Found(NamedTuple):
+    """What one budget finds at rows [R].
+
+    visited             bool, whether its decoding visits them
+    accepted, verified  int32, draft tokens
+    """
+
+    visited: NDArray[np.bool_]
+    accepted: NDArray[np.int32]
+    verified: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """Rows [R] drafted together, the proposal, and for each budget that it covers the accepted and verified tokens,
-    int32 [R] each.
-
-    seconds: of drafting
-    """
+    """Rows [R] drafted together, the proposal, and what each budget that it covers finds. seconds: of drafting"""
 
     rows: NDArray[np.int64]
     proposed: Trees | Drafts
-    found: Mapping[str, tuple[NDArray[np.int32], NDArray[np.int32]]]
+    found: Mapping[str, Found]
     seconds: float
 
 
@@ -135,6 +130,7 @@ class DrafterReplay:
     everywhere  drafts at every row, not only those that decoding visits, for comparisons row by row
     at_once     sequences whose session is open at once
     advance     called with the number of rows that sequences have advanced by
+    keep        the name whose trees stay with its lines, as paths do; "" none
     """
 
     budgets: Mapping[str, int | None]
@@ -142,40 +138,44 @@ class DrafterReplay:
     everywhere: bool = False
     at_once: int = 1 << 30
     advance: Callable[[int], None] = lambda rows: None
+    keep: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.budgets)
 
-    def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
-        """Each budget's outcome."""
-        counts = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
+    def lines(self, block: DumpBlock) -> dict[str, Lines]:
+        """The lines of each budget."""
+        found = {name: Found(*np.zeros((3, block.rows), np.int32)) for name in self.budgets}
         seconds = np.zeros(block.rows, np.float32)
-        paths: Drafts | None = None
+        kept: Drafts | Trees | None = None
         for visit in self.visits(block):
             seconds[visit.rows] = visit.seconds / len(visit.rows)
-            for name, both in visit.found.items():
-                counts[name][:, visit.rows] = both
-            if isinstance(visit.proposed, Drafts):
-                paths = paths or _no_drafts(block.rows, max(n or 1 for n in self.budgets.values()), block.slots)
-                for mine, theirs in ((paths.tokens, visit.proposed.tokens), (paths.cost, visit.proposed.cost)):
-                    mine[visit.rows, : theirs.shape[1]] = theirs
-                paths.count[visit.rows] = visit.proposed.count
-        found = {}
+            for name, here in visit.found.items():
+                for whole, column in zip(found[name], here):
+                    whole[visit.rows] = column
+            if isinstance(visit.proposed, Drafts) or self.keep in visit.found:
+                largest = max(n or 1 for name, n in self.budgets.items() if self.keep in ("", name))
+                kept = kept or _padding(visit.proposed, block.rows, largest)
+                for name, column in _columns(visit.proposed).items():
+                    if column.ndim > 1:
+                        getattr(kept, name)[visit.rows, : column.shape[1]] = column[:, :largest]
+                    else:
+                        getattr(kept, name)[visit.rows] = column
+        lines = {}
         for name, n in self.budgets.items():
-            accepted, verified = counts[name]
-            visited = visited_rows(accepted, block.offsets)
-            evaluated = np.delete(np.arange(block.rows), block.offsets[1:] - 1) if self.everywhere else visited
-            drafts = None if paths is None else _first(paths, n)
-            found[name] = Outcome(
-                accepted=accepted,
-                verified=verified,
-                visited=visited,
-                evaluated=evaluated,
-                drafts=drafts,
-                seconds=seconds,
+            visited, accepted, verified = found[name]
+            rows = rows_before_ends(block) if self.everywhere else np.flatnonzero(visited)
+            lines[name] = Lines.of_rows(
+                block,
+                rows,
+                visited=visited[rows] > 0,
+                drafted=verified[rows],
+                accepted=accepted[rows],
+                seconds=seconds[rows],
+                drafts=_first(kept, rows, n) if kept and self.keep in ("", name) else None,
             )
-        return found
+        return lines
 
     def visits(self, block: DumpBlock) -> Iterator[Visit]:
         """Drafts for every row that some budget's decoding visits, each sequence's rows in order."""
@@ -207,14 +207,16 @@ class DrafterReplay:
                     f"{', '.join(self.names)}: expected drafts that a replay can repeat, got those of "
                     f"{type(drafter).__name__}, which are drawn or sized by measured times; give a number of nodes"
                 )
-            found = _found(block, rows, proposed, own)
-            due.go_on(sequences, {name: accepted for name, (accepted, _) in found.items()})
+            found = _found(block, rows, proposed, own, dict(zip(self.budgets, due.visited(sequences))))
+            due.go_on(sequences, found)
             yield Visit(rows=rows, proposed=proposed, found=found, seconds=seconds)
             self.advance(int((due.next[sequences] - rows).sum()))
 
 
 class _Due:
-    """The next row that each sequence visits, by budget. everywhere: every row is visited with every budget."""
+    """The next row that each sequence is drafted for, and by budget the next one that decoding visits. everywhere:
+    every row is drafted for, with every budget.
+    """
 
     def __init__(self, budgets: Mapping[str, int | None], block: DumpBlock, everywhere: bool):
         self._place = {name: place for place, name in enumerate(budgets)}
@@ -227,27 +229,29 @@ class _Due:
     def going(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
         return self.next[sequences] < self._ends[sequences]
 
+    def visited(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each budget's decoding visits the sequences' next rows, [budgets, n]."""
+        return self._rows[:, sequences] == self.next[sequences]
+
     def sizes(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """The largest budget that visits each sequence's next row."""
-        here = (self._rows[:, sequences] == self.next[sequences]) | self._everywhere
-        return np.where(here, self._sizes, 0).max(axis=0)
+        return np.where(self.visited(sequences) | self._everywhere, self._sizes, 0).max(axis=0)
 
-    def go_on(self, sequences: NDArray[np.int64], accepted: Mapping[str, NDArray[np.int32]]) -> None:
-        """Ends the visit of the sequences' next rows, at which these lengths were accepted."""
-        if self._everywhere:
-            self._rows[:, sequences] += 1
-        else:
-            for name, lengths in accepted.items():
-                rows = self._rows[self._place[name]]
-                here = rows[sequences] == self.next[sequences]
-                rows[sequences[here]] += lengths[here] + 1
-        self.next[sequences] = self._rows[:, sequences].min(axis=0)
+    def go_on(self, sequences: NDArray[np.int64], found: Mapping[str, Found]) -> None:
+        """Ends the visit of the sequences' next rows."""
+        for name, (here, accepted, _) in found.items():
+            self._rows[self._place[name], sequences[here]] += accepted[here] + 1
+        self.next[sequences] = self.next[sequences] + 1 if self._everywhere else self._rows[:, sequences].min(axis=0)
 
 
 def _found(
-    block: DumpBlock, rows: NDArray[np.int64], proposed: Trees | Drafts, budgets: Mapping[str, int | None]
-) -> dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """The accepted and verified tokens of the first nodes or paths of a proposal, by name."""
+    block: DumpBlock,
+    rows: NDArray[np.int64],
+    proposed: Trees | Drafts,
+    budgets: Mapping[str, int | None],
+    visited: Mapping[str, NDArray[np.bool_]],
+) -> dict[str, Found]:
+    """What the first nodes or paths of a proposal find, by name."""
     if isinstance(proposed, Trees):
         truth = block.truth(rows, slots=int(proposed.depths.max(initial=1)))
         lengths = accepted_by_size(proposed.tokens, proposed.parents, truth)
@@ -259,7 +263,8 @@ def _found(
     most = lengths.shape[1]
     nothing = np.zeros(len(rows), np.int32)
     return {
-        name: (
+        name: Found(
+            visited[name],
             lengths[:, min(n or most, most) - 1] if most else nothing,
             np.minimum(proposed.count, np.int32(n or most)) * np.int32(each),
         )
@@ -279,14 +284,24 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
     return rescorer.trees(sausages, [text], n, depth=block.slots)[0]
 
 
-def _no_drafts(rows: int, p: int, slots: int) -> Drafts:
-    return Drafts(
-        tokens=np.full((rows, p, slots), -1, np.int32),
-        cost=np.full((rows, p), np.inf, np.float32),
-        count=np.zeros(rows, np.int32),
-    )
+PADDING = {"tokens": -1, "cost": np.inf, "parents": -1, "depths": 0, "logq": -np.inf, "count": 0}
 
 
-def _first(paths: Drafts, p: int | None) -> Drafts:
-    p = p or paths.tokens.shape[1]
-    return Drafts(tokens=paths.tokens[:, :p], cost=paths.cost[:, :p], count=np.minimum(paths.count, np.int32(p)))
+def _columns(drafts: Drafts | Trees) -> dict[str, NDArray[Any]]:
+    return {one.name: getattr(drafts, one.name) for one in fields(drafts)}
+
+
+def _padding(drafts: Drafts | Trees, rows: int, n: int) -> Drafts | Trees:
+    """Drafts of so many rows, of n paths or nodes, without any."""
+    shapes = {name: (rows, n, *column.shape[2:])[: column.ndim] for name, column in _columns(drafts).items()}
+    columns = {name: np.full(shape, PADDING[name], getattr(drafts, name).dtype) for name, shape in shapes.items()}
+    return type(drafts)(**columns)
+
+
+def _first(drafts: Drafts | Trees, rows: NDArray[np.int64], n: int | None) -> Drafts | Trees:
+    """Those of rows, the first n paths or nodes."""
+    columns = {
+        name: (column[rows, :n] if column.ndim > 1 else column[rows]) for name, column in _columns(drafts).items()
+    }
+    count = columns["count"]
+    return type(drafts)(**(columns | {"count": np.minimum(count, np.int32(n)) if n else count}))

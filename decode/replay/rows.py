@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.lattice_drafters import PathDrafter, StaticTree
-from rescore.decode.draft.registry import SPECS, Spec, row_name
+from rescore.decode.draft.registry import SPECS, Row, Spec, row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import Sizes, Sources
@@ -57,15 +57,15 @@ def rows_of(
     others: Sequence[Replay] = (),
     everywhere: Collection[str] = (),
 ) -> list[Replay]:
-    """The registry's drafters, each without settings, with them, and with the memory; then `others`, and the oracle of
-    the heads' lattices. ValueError if a model's vocabulary or tokenizer is not the dump's.
+    """The registry's rows, each without settings, with them, and with the memory; then `others`, and the oracle of the
+    heads' lattices. ValueError if a model's vocabulary or tokenizer is not the dump's.
 
     rescorer    n-gram models, and the weights that are not tuned
-    only        names of drafters; None: all that the sources allow, but published ones that ignore heads only where
-                there are none
+    only        titles of rows; None: all that the sources allow, but published ones that ignore heads only where there
+                are none
     tuned       the models of settings, if they are open
     counts      the part that Medusa's tree is counted on; None: there is no such tree
-    everywhere  those that draft at every row (`DrafterReplay`)
+    everywhere  those that draft at every row (`DrafterReplay`), with default weights, and the oracle
     """
     fitted_models(dump, rescorer.models)
     sources = Sources(
@@ -81,13 +81,17 @@ def rows_of(
         check_dump(settings, dump)
         with_settings = replace(sources, settings=settings, models=settings.open_models() if tuned is None else tuned)
     found: list[Replay] = []
-    for name, spec in SPECS.items():
-        wanted = name in only if only is not None else spec.of_heads or not (spec.cites and sources.slots)
-        if wanted and spec.replayed:
-            for row in _variants(spec, sources, with_settings, memory):
-                if spec.lacks(row.sources.given, len(row.sources.models)) is None:
-                    found += _replays(spec, row, budgets, everywhere=name in everywhere)
-    oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if dump.slots else []
+    for spec in SPECS.values():
+        compared = spec.of_heads or not (spec.cites and sources.slots)
+        for row in spec.rows if spec.replayed else ():
+            if compared if only is None else row.title in only:
+                for variant in _variants(spec, row, sources, with_settings, memory):
+                    given, models = variant.sources.given, len(variant.sources.models) * ("lm" not in row.without)
+                    if {*row.needs} <= given and spec.lacks(given, models) is None:
+                        own = row.title in everywhere and not variant.name
+                        found += _replays(spec, row, variant, budgets, everywhere=own)
+    bound = OracleReplay(widths={"oracle": budgets.top_k}, everywhere="oracle" in everywhere)
+    oracle = [bound] if dump.slots else []
     return [*found, *others, *oracle]
 
 
@@ -118,37 +122,39 @@ class _Variant(NamedTuple):
     def at(self, block: DumpBlock) -> Sources:
         """These sources at a block's rows."""
         heads = partial(RecordedHeads, block) if block.slots else None
-        return replace(self.sources, lattices=heads, task=block.task if self.name == " tuned by task" else None)
+        return replace(self.sources, lattices=heads)
 
 
-def _variants(spec: Spec, sources: Sources, tuned: Sources | None, memory: TextMemory | None) -> Iterator[_Variant]:
+def _variants(
+    spec: Spec, row: Row, sources: Sources, tuned: Sources | None, memory: TextMemory | None
+) -> Iterator[_Variant]:
     yield _Variant("", sources)
-    if tuned and tuned.settings and "settings" in spec.options:
+    if tuned and row.varied and "settings" in spec.options:
         yield _Variant(" tuned", tuned, True)
-        if spec.searches_q and any(one.by_task for one in (tuned.settings.trees or {}).values()):
-            yield _Variant(" tuned by task", tuned, True)
-    if memory and "memory" in spec.options:
+    if memory and row.varied and "memory" in spec.options:
         yield _Variant(" with memory", replace(tuned or sources, memory=memory))
 
 
-def _replays(spec: Spec, variant: _Variant, budgets: Budgets, *, everywhere: bool) -> Iterator[Replay]:
+def _replays(spec: Spec, row: Row, variant: _Variant, budgets: Budgets, *, everywhere: bool) -> Iterator[Replay]:
     """One replay for budgets that share a search."""
-    option, name = next((one for one in ("nodes", "paths") if one in spec.options), ""), f"{spec.name}{variant.name}"
+    option, name = next((one for one in ("nodes", "paths") if one in spec.options), ""), f"{row.title}{variant.name}"
     top_k = None if variant.tuned else budgets.top_k
-    for searched in _searches(spec, option, name, budgets):
+    for searched in _searches(spec, row, option, name, budgets):
         largest = max(searched.values(), key=lambda n: n or 0)
-        sizes = replace(spec.sizes, top_k=top_k, **({option: largest} if option else {}))
+        sizes = replace(row.sizes or spec.sizes, top_k=top_k, **({option: largest} if option and largest else {}))
 
         def make(block: DumpBlock, sizes: Sizes = sizes) -> Drafter:
-            drafter = spec.made(variant.at(block), sizes)
+            drafter = spec.make(variant.at(block).without(row.without), sizes)
             assert drafter is not None
             return drafter
 
         yield DrafterReplay(budgets=searched, make=make, everywhere=everywhere)
 
 
-def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict[str, int | None]]:
+def _searches(spec: Spec, row: Row, option: str, name: str, budgets: Budgets) -> list[dict[str, int | None]]:
     """Budgets by row name, in groups that share a search."""
+    if option == "paths" and row.sizes:  # of one path
+        return [{name: None}]
     if option == "paths":
         further = {row_name(name, p): p for p in budgets.paths if p not in (1, budgets.p)}
         return [{**further, name: budgets.p}]

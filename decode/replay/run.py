@@ -3,57 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.replay import Outcome, Replay
-from rescore.decode.replay.table import lines_of
+from rescore.decode.replay.recorded import joined
+from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.table import Lines
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import SplitPart, chosen_blocks
+from rescore.lattice.tree import Drafts
 
-BLOCKS = 64  # whose tallies are joined at once, as they also have counts of one size for every block
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+ROWS = 1 << 14  # drafted for together, if blocks are smaller
 
 
-def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item], workers: int = 1) -> Iterator[Answer]:
-    """Yields `work` of every item, in order. One worker is lazy; several consume all items at once."""
-    if workers == 1:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(work, items)
+# Called for each block with the block and the lines of every drafter.
+Listener = Callable[[DumpBlock, Mapping[str, Lines]], None]
 
 
-# Called for each block with the block and the outcome of every drafter.
-Listener = Callable[[DumpBlock, Mapping[str, Outcome]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TaskResult:
     """The measures of one task of a dump.
 
-    loop_share  share of continuations that loop
-    tallies     one per drafter, in the order of the table
-    repetition  of the base and the rescored draft, if replayed
-    duel        the rescored against the base draft, None unless both were replayed
+    sequences, loops  continuations, and those that loop
+    tallies           one per drafter, in the order of the table
+    repetition        of the base and the rescored draft, if replayed
+    duel              the rescored against the base draft, None unless both were replayed
     """
 
     task: str
-    loop_share: float
-    tallies: dict[str, Tally]
-    repetition: dict[str, Repetition]
-    duel: Duel | None
+    sequences: int = 0
+    loops: int = 0
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    repetition: dict[str, Repetition] = field(default_factory=dict)
+    duel: Duel | None = None
 
     __repr__ = short_repr
+
+    def add(self, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
+        """Adds a block. The base and the rescored draft are compared if they were drafted at the same rows."""
+        self.sequences += block.sequences
+        self.loops += block.loops
+        for name, own in lines.items():
+            self.tallies.setdefault(name, Tally()).add(own)
+        first = {
+            name: drafts.tokens[:, 0]
+            for name in ("base", "rescored")
+            if name in lines and isinstance(drafts := lines[name].drafts, Drafts)
+        }
+        for name, tokens in first.items():
+            self.repetition.setdefault(name, Repetition()).add(tokens[lines[name].made])
+        if len(first) == 2 and np.array_equal(lines["base"].position, lines["rescored"].position):
+            self.duel, steps = self.duel or Duel(), lines["base"].made
+            lengths = (lines[name].accepted[lines[name].position >= 0][steps] for name in first)
+            self.duel.add(*lengths, *(tokens[steps] for tokens in first.values()))
+
+    @property
+    def loop_share(self) -> float:
+        return self.loops / max(self.sequences, 1)
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -109,6 +121,12 @@ class DumpResult:
         tallies = [task.tallies[name] for task in self.tasks]
         return 1000 * sum(one.seconds for one in tallies) / max(sum(one.timed for one in tallies), 1)
 
+    def of(self, names: Collection[str]) -> DumpResult:
+        """The results of these drafters."""
+        tallies = ({name: task.tallies[name] for name in task.tallies if name in names} for task in self.tasks)
+        tasks = [replace(task, tallies=own) for task, own in zip(self.tasks, tallies)]
+        return replace(self, tasks=tasks)
+
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
     """Returns headroom recovered by every drafter except base and oracle; empty unless both are present."""
@@ -131,7 +149,7 @@ def replay_dump(
     advance: Callable[[int], None] = lambda rows: None,
     listeners: Iterable[Listener] = (),
 ) -> DumpResult:
-    """Replays a dump with every drafter, one block in memory at a time.
+    """Replays a dump with every drafter, blocks of some 16,000 rows in memory at a time.
 
     tasks: the tasks to replay (None: all). split: the part of each task to replay (None: all); tasks without a sequence
     in it are left out. advance: called with the number of rows done, for a progress bar. ValueError if two drafters
@@ -152,72 +170,39 @@ def replay_blocks(
     drafters: Sequence[Replay],
     *,
     kind: str,
-    workers: int = 1,
     listeners: Iterable[Listener] = (),
 ) -> DumpResult:
-    """Replays blocks of a dump of this kind, task by task.
-
-    workers: blocks searched concurrently. With more than one, all blocks are held in memory, and search times include
-    contention.
-    """
+    """Replays blocks of a dump of this kind, task by task; small ones together."""
     names = [name for drafter in drafters for name in drafter.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"drafters: expected unique names, got {twice!r} twice")
+    tasks: dict[str, TaskResult] = {}
 
-    def replayed(block: DumpBlock) -> tuple[DumpBlock, dict[str, Outcome]]:
-        return block, {name: one for drafter in drafters for name, one in drafter.outcomes(block).items()}
+    def replay(together: list[DumpBlock]) -> int:
+        whole, first = joined(together), 0
+        found = {name: lines for drafter in drafters for name, lines in drafter.lines(whole).items()}
+        for block in together:
+            lines = {name: own.part(first, first + block.sequences) for name, own in found.items()}
+            tasks.setdefault(block.task, TaskResult(task=block.task)).add(block, lines)
+            for listener in listeners:
+                listener(block, lines)
+            first += block.sequences
+        return whole.rows
 
-    builders: dict[str, _Builder] = {}
-    lattices = 0
-    for block, outcomes in side_by_side(replayed, blocks, workers):
-        builders.setdefault(block.task, _Builder(block.task)).add(block, {name: outcomes[name] for name in names})
-        lattices += block.rows
-        for listener in listeners:
-            listener(block, outcomes)
-    results = [builder.result() for builder in builders.values()]
-    return DumpResult(kind=kind, tasks=results, lattices=lattices)
+    lattices = sum(replay(together) for together in _batches(blocks))
+    return DumpResult(kind=kind, tasks=[*tasks.values()], lattices=lattices)
 
 
-@dataclass(slots=True)
-class _Builder:
-    """Accumulates the blocks of a task."""
-
-    task: str
-    sequences: int = 0
-    loops: int = 0
-    parts: list[dict[str, Tally]] = field(default_factory=list)
-    repetition: dict[str, Repetition] = field(default_factory=dict)
-    duel: Duel | None = None
-
-    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
-        self.sequences += block.sequences
-        self.loops += block.loops
-        self.parts.append({name: Tally.of_lines(lines_of(block, one)) for name, one in outcomes.items()})
-        if len(self.parts) == BLOCKS:
-            self.parts = [self.joined()]
-        best = {
-            name: one.drafts.tokens[:, 0]
-            for name in ("base", "rescored")
-            if name in outcomes and (one := outcomes[name]).drafts
-        }
-        for name, drafts in best.items():
-            self.repetition.setdefault(name, Repetition()).add(drafts[outcomes[name].visited])
-        if len(best) == 2:
-            self.duel, steps = self.duel or Duel(), outcomes["base"].visited
-            base, rescored = (outcomes[name].accepted[steps] for name in ("base", "rescored"))
-            self.duel.add(base, rescored, best["base"][steps], best["rescored"][steps])
-
-    def joined(self) -> dict[str, Tally]:
-        return {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
-
-    def result(self) -> TaskResult:
-        return TaskResult(
-            task=self.task,
-            loop_share=self.loops / self.sequences,
-            tallies=self.joined(),
-            repetition=self.repetition,
-            duel=self.duel,
-        )
+def _batches(blocks: Iterable[DumpBlock]) -> Iterator[list[DumpBlock]]:
+    """Blocks that follow each other, of at least ROWS rows together, but the last ones."""
+    batch: list[DumpBlock] = []
+    for block in blocks:
+        batch.append(block)
+        if sum(one.rows for one in batch) >= ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:

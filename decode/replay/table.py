@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +19,11 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from rescore.decode.draft.registry import split
-from rescore.decode.replay.replay import Outcome
 from rescore.lattice.checked import parse_object, validate
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
-from rescore.lattice.tree import Drafts
+from rescore.lattice.tree import Drafts, Trees
 from rescore.lm.build.parquet import open_parquet
 from rescore.lm.model.compressed import open_text
 
@@ -67,11 +66,13 @@ DRAFTS = {
 class Lines:
     """The passes of one drafter over the sequences of a block, in order: columns of one length.
 
-    sequence  int64, the sequence's number
+    sequence  int64, the sequence's number in the block, in tables in its task
     position  int32, the row after whose token the pass drafts; -1 for the prompt's pass
     visited   bool, whether decoding makes this pass; others were evaluated for comparison
     drafted, accepted, tokens  int32, draft tokens verified and accepted, and tokens that the pass yields
     seconds   float32, of drafting, shared by the budgets of one search; NaN if not timed
+    drafts    of drafters of paths, and of trees that are kept: those of the lines but the prompts', in order; not in
+              tables
     """
 
     sequence: NDArray[np.int64]
@@ -81,38 +82,68 @@ class Lines:
     accepted: NDArray[np.int32]
     tokens: NDArray[np.int32]
     seconds: NDArray[np.float32]
+    drafts: Drafts | Trees | None = None
+
+    @classmethod
+    def of_rows(
+        cls,
+        block: DumpBlock,
+        rows: NDArray[np.int64],
+        *,
+        visited: NDArray[np.bool_],
+        drafted: NDArray[np.int32],
+        accepted: NDArray[np.int32],
+        seconds: NDArray[np.float32] | None = None,
+        drafts: Drafts | Trees | None = None,
+    ) -> Lines:
+        """The lines of the rows [m], ascending, that were drafted for, and of the prompts' passes. Columns: [m]."""
+        firsts = np.searchsorted(rows, block.offsets[:-1])  # the prompts' passes stand before row 0
+
+        def column(values: NDArray[Any], prompts: Any) -> NDArray[Any]:
+            return np.insert(values, firsts, prompts)
+
+        sequence = block.sequence_of[rows]
+        left = block.offsets[sequence + 1] - rows - 1
+        return cls(
+            sequence=column(sequence, np.arange(block.sequences)).astype(np.int64),
+            position=column(rows - block.offsets[sequence], -1).astype(np.int32),
+            visited=column(visited, True),
+            drafted=column(drafted, 0),
+            accepted=column(accepted, 0),
+            tokens=column(np.minimum(accepted + 1, left), 1).astype(np.int32),
+            seconds=column(np.full(len(rows), np.nan, np.float32) if seconds is None else seconds, np.nan),
+            drafts=drafts,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Lines]) -> Lines:
-        return cls(**{one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)})
+        """Those of several sequences, without their drafts."""
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+        return cls(**columns)
+
+    def part(self, first: int, last: int) -> Lines:
+        """The lines of sequences first..last - 1."""
+        start, end = np.searchsorted(self.sequence, (first, last)).tolist()
+        columns: dict[str, Any] = {name: getattr(self, name)[start:end] for name in COLUMNS}
+        columns["sequence"] = columns["sequence"] - first
+        if self.drafts is not None:
+            own = slice(start - first, end - last)  # every sequence has a line without a draft
+            kept = {one.name: getattr(self.drafts, one.name)[own] for one in fields(self.drafts)}
+            columns["drafts"] = replace(self.drafts, **kept)
+        return Lines(**columns)
+
+    @property
+    def made(self) -> NDArray[np.bool_]:
+        """Of the lines but the prompts', whether decoding makes them."""
+        return self.visited[self.position >= 0]
+
+    def rows(self, block: DumpBlock) -> NDArray[np.int64]:
+        """The rows of the lines but the prompts'."""
+        drafts = self.position >= 0
+        return block.offsets[self.sequence[drafts]] + self.position[drafts]
 
 
-def lines_of(block: DumpBlock, outcome: Outcome, first: int = 0) -> Lines:
-    """The lines of a block's outcome. first: the number of its first sequence."""
-    rows = np.concatenate((block.offsets[:-1] - 1, outcome.evaluated))  # the prompts' passes stand before row 0
-    sequence = np.concatenate((np.arange(block.sequences), block.sequence_of[outcome.evaluated]))
-    position = rows - block.offsets[sequence]
-    order = np.lexsort((position, sequence))
-    rows, sequence, position = rows[order], sequence[order], position[order]
-    prompt = position < 0
-    accepted, drafted = (
-        np.where(prompt, 0, each[rows]).astype(np.int32) for each in (outcome.accepted, outcome.verified)
-    )
-    visited = np.zeros(block.rows, bool)
-    visited[outcome.visited] = True
-    left = block.offsets[sequence + 1] - rows - 1
-    seconds = np.full(len(rows), np.nan, np.float32)
-    if outcome.seconds is not None:
-        seconds[~prompt] = outcome.seconds[rows[~prompt]]
-    return Lines(
-        sequence=sequence + first,
-        position=position.astype(np.int32),
-        visited=prompt | visited[rows],
-        drafted=drafted,
-        accepted=accepted,
-        tokens=np.where(prompt, 1, np.minimum(accepted + 1, left)).astype(np.int32),
-        seconds=seconds,
-    )
+COLUMNS = tuple(one.name for one in fields(Lines) if one.name in PASSES)
 
 
 class RecordWriter:
@@ -162,17 +193,17 @@ def _open_parquet(stream: BinaryIO, fields: Mapping[str, str]) -> Any:
     )
 
 
-def write_passes(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
+def write_passes(writer: RecordWriter, dump: Dump, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
     """Writes the passes of every drafter over a block."""
-    first = dump.number_of(block)
-    for name, outcome in outcomes.items():
-        write_lines(writer, {"dump": dump.path, "task": block.task}, name, lines_of(block, outcome, first))
+    group = {"dump": dump.path, "task": block.task}
+    for name, own in lines.items():
+        write_lines(writer, group, name, replace(own, sequence=own.sequence + dump.number_of(block)))
 
 
 def write_lines(writer: RecordWriter, group: Mapping[str, Any], name: str, lines: Lines) -> None:
     """Writes the passes of one drafter. group: their common columns; name: the drafter's, with its budget."""
     drafter, budget = split(name)
-    own = {one.name: getattr(lines, one.name) for one in fields(Lines)}
+    own: dict[str, Any] = {column: getattr(lines, column) for column in COLUMNS}
     own["seconds"] = [None if second != second else second for second in lines.seconds.tolist()]
     shared = {**group, "dump": _plain(group["dump"]), "drafter": drafter, "budget": budget}
     every = own | {column: [value] * len(lines.sequence) for column, value in shared.items()}
@@ -185,7 +216,7 @@ def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
 
     ValueError if the file is no such table.
     """
-    numbers = {one.name: PASSES[one.name] for one in fields(Lines)}
+    numbers = {column: PASSES[column] for column in COLUMNS}
     before: dict[str, Any] | None = None
     held: list[Lines] = []
     for part in _parts(path):
@@ -201,7 +232,8 @@ def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
                 yield before, Lines.joined(held)
                 held = []
             before = group
-            held.append(Lines(**{name: array[start:end] for name, array in arrays.items()}))
+            columns: dict[str, Any] = {name: array[start:end] for name, array in arrays.items()}
+            held.append(Lines(**columns))
     if before is not None:
         yield before, Lines.joined(held)
 
@@ -227,14 +259,14 @@ def _array(path: Path, name: str, values: list[Any], kind: str) -> NDArray[Any]:
     return np.array(validate(values, _VALUES[kind], f"{path}: {name}"), "float32" if kind == "float" else kind)
 
 
-def write_drafts(
-    writer: RecordWriter, dump: Dump, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]
-) -> None:
-    """Writes the drafts of the visited rows [n] of a block, of which `drafts` holds those of all rows.
-
-    Costs have nine digits, which restore the float32 exactly.
+def write_drafts(writer: RecordWriter, dump: Dump, block: DumpBlock, lines: Lines) -> None:
+    """Writes the drafts of the passes that decoding makes over a block. Costs have nine digits, which restore the
+    float32 exactly.
     """
-    tokens, count = drafts.tokens[visited], drafts.count[visited]
+    if not isinstance(lines.drafts, Drafts):  # nothing was drafted
+        return
+    visited, drafts = lines.rows(block)[lines.made], lines.drafts
+    tokens, costs, count = (column[lines.made] for column in (drafts.tokens, drafts.cost, drafts.count))
     truth = block.truth(visited)[:, None, :]
     accepted = np.logical_and.accumulate((tokens == truth) & (truth >= 0), axis=-1).sum(axis=-1)
     line, rank = np.nonzero(np.arange(tokens.shape[1]) < count[:, None])
@@ -249,7 +281,7 @@ def write_drafts(
             "position": row - block.offsets[sequence],
             "rank": rank,
             "tokens": [draft[:n] for draft, n in zip(tokens[line, rank].tolist(), size)],
-            "cost": [float(f"{cost:.9g}") for cost in drafts.cost[visited][line, rank].tolist()],
+            "cost": [float(f"{cost:.9g}") for cost in costs[line, rank].tolist()],
             "accepted": accepted[line, rank],
         }
     )

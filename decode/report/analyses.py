@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.analyses.efficiency import EfficiencyTable, Weights
+from rescore.decode.replay import headline
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable
 from rescore.decode.replay.analyses.lost_tokens import LostTokens
 from rescore.decode.replay.analyses.recall import Recall, TaskRecall
 from rescore.decode.replay.analyses.reliability import Reliability
@@ -67,7 +68,7 @@ def _counted(result: DumpResult, counts: str, task: str | None) -> Iterator[tupl
     """
     tallies = [one.tallies for one in result.tasks if task in (None, one.task)]
     seen = Counter[str]()
-    for name in plots.main_drafters(result.names):
+    for name in headline.leading(result.names):
         series, _ = plots.style(name)
         style = {"name": name, "series": series, "dash": DASHES[seen[series] % len(DASHES)]}
         yield style, np.sum([getattr(of[name], counts) for of in tallies], axis=0)
@@ -245,20 +246,13 @@ def models_section(measured: Measured) -> Section | None:
         found.append(_compared(measured.orders, options.seed))
     if neural:
         prose.append(_how_neural(neural, measured))
-    if measured.weights:
-        prose.append(
-            "The weights: of the paper's grid of alpha the one whose best paths have the highest block efficiency on a "
-            "task's tuning sequences, and its gain on the held-out ones. Trees under a calibrated q have weights of "
-            f"their own: {options.source}."
-        )
     if not prose:
         return None
     return Section(
         key="models",
-        title="Language models and weights",
+        title="Language models",
         prose=prose,
         plots=found,
-        tables=[_weights(measured.weights)] if measured.weights else [],
     )
 
 
@@ -289,17 +283,4 @@ def _how_neural(neural: Neural, measured: Measured) -> str:
         f"The lattice is also rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned"
         f"{f', and by a beam of {neural.paths} paths' if neural.paths > 1 else ''}. On {neural.machine}, with all "
         f"sequences of a block as a batch, a lattice took {times}, reading the text included."
-    )
-
-
-def _weights(found: Weights) -> Table:
-    rows = [
-        (task.task, task.best, max(task.tuned), task.heldout, task.gain.interval, task.gain.p_value)
-        for task in found.tasks
-    ]
-    return Table(
-        "The weight chosen on the tuning sequences, and its gain on the held-out sequences",
-        ("task", "alpha chosen", "tuning", "held out", "gain over base, held out", "p"),
-        rows,
-        {"tuning": ".3f", "held out": ".3f", "gain over base, held out": ".3f", "p": "p"},
     )

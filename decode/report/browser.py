@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
-from rescore.decode.replay.replay import accepted_of_drafts, tree_at
+from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.replay.recorded import RecordedHeads, joined
+from rescore.decode.replay.replay import DrafterReplay, accepted_of_drafts
+from rescore.decode.replay.table import Lines
 from rescore.decode.report.content import Section
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import clean
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import TokenTree, Trees
 
 PROMPT_TOKENS = 64  # of the prompt's end, shown before the text
 TOP_K = 16  # candidates shown per slot
@@ -47,13 +50,9 @@ def browser(
     tokens), "base" and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent],
     ..], and "accepted" {"base", "best", "tree", "open"}.
     """
-    trees = {"tree": rescorer if len(rescorer.models) < 2 else Rescorer()}
-    if rescorer.models:
-        trees["open"] = Rescorer(rescorer.models[0], calibration=calibration)
-    sources = [islice(_sequences(dump, task, rescorer, trees, nodes), sequences) for task in tasks]
     shown: list[dict[str, Any]] = []
     size = left_out = 0
-    for found in filter(None, chain.from_iterable(zip_longest(*sources))):
+    for found in _sequences(dump, tasks, rescorer.widened(dump.header.vocab_size), calibration, nodes, sequences):
         size += len(json.dumps(found, separators=(",", ":")))
         if size > MAX_BYTES:
             left_out += 1
@@ -70,38 +69,66 @@ def browser(
 
 
 def _sequences(
-    dump: Dump, task: str, rescorer: Rescorer, trees: Mapping[str, Rescorer], nodes: int
+    dump: Dump, tasks: Sequence[str], rescorer: Rescorer, calibration: Calibration, nodes: int, most: int
 ) -> Iterator[dict[str, Any]]:
-    blocks = (block.part(place, place + 1) for block in dump.blocks(task) for place in range(block.sequences))
-    for number, block in enumerate(blocks):
+    """One of each task in turn, with the passes that the tree's accepted lengths say."""
+    blocks = [islice(_single(dump, task), most) for task in tasks]
+    found = [block for turn in zip_longest(*blocks) for block in turn if block]
+    if not found:
+        return
+    trees = {"tree": rescorer if len(rescorer.models) < 2 else Rescorer()}
+    if rescorer.models:
+        trees["open"] = Rescorer(rescorer.models[0], calibration=calibration)
+    whole = joined(found)
+    lines = {
+        name: _replay(name, one, nodes, everywhere=name != "tree").lines(whole)[name] for name, one in trees.items()
+    }
+    for place, block in enumerate(found):
+        of_trees = {name: own.part(place, place + 1) for name, own in lines.items()}
         yield {
-            "task": task,
-            "number": number,
+            "task": block.task,
+            "number": dump.number_of(block),
             "prompt": block.prompt_tokens[-PROMPT_TOKENS:].tolist(),
             "tokens": block.tokens.tolist(),
-            "passes": list(_passes(block, rescorer, trees, nodes)),
+            "passes": list(_passes(block, rescorer, of_trees)),
         }
 
 
-def _passes(
-    block: DumpBlock, rescorer: Rescorer, trees: Mapping[str, Rescorer], nodes: int
-) -> Iterator[dict[str, Any]]:
-    """Of a block of one sequence, as the tree's accepted lengths say."""
-    row = 0
-    while row < block.rows - 1:
-        sausage, truth, history = block.sausages([row])[0], block.truth([row]), block.history(row, rescorer.context)
-        drafts = {"base": sausage.first, "best": rescorer.paths(sausage, history, 1).tokens[0]}
-        drawn = {name: tree_at(one, block, row, nodes) for name, one in trees.items()}
-        accepted = {name: int(accepted_of_drafts(draft[None, None], truth)[0]) for name, draft in drafts.items()}
-        accepted |= {name: tree.accepted(truth[0]) for name, tree in drawn.items()}
+def _single(dump: Dump, task: str) -> Iterator[DumpBlock]:
+    """Blocks of one sequence."""
+    return (block.part(place, place + 1) for block in dump.blocks(task) for place in range(block.sequences))
+
+
+def _replay(name: str, rescorer: Rescorer, nodes: int, *, everywhere: bool) -> DrafterReplay:
+    """Of trees within the heads' slots, which are kept."""
+
+    def make(block: DumpBlock) -> TreeDrafter:
+        return TreeDrafter(RecordedHeads(block), rescorer, nodes=nodes, depth=block.slots)
+
+    return DrafterReplay(budgets={name: nodes}, make=make, everywhere=everywhere, keep=name)
+
+
+def _passes(block: DumpBlock, rescorer: Rescorer, lines: Mapping[str, Lines]) -> Iterator[dict[str, Any]]:
+    """Of a block of one sequence."""
+    rows = lines["tree"].rows(block)
+    sausages, truth, histories = block.sausages(rows), block.truth(rows), block.histories(rows, rescorer.context)
+    drafts = {"base": sausages.first, "best": rescorer.paths(sausages, histories, 1).tokens[:, 0]}
+    accepted = {name: accepted_of_drafts(own[:, None], truth) for name, own in drafts.items()}
+    places = {name: np.searchsorted(own.rows(block), rows) for name, own in lines.items()}
+    accepted |= {name: own.accepted[own.position >= 0][places[name]] for name, own in lines.items()}
+    for step, row in enumerate(rows.tolist()):
         yield {
             "row": row,
-            **_candidates(sausage, history, drafts["best"], rescorer),
-            **{name: draft.tolist() for name, draft in drafts.items()},
-            **{name: _nodes(tree) for name, tree in drawn.items()},
-            "accepted": accepted,
+            **_candidates(sausages[step], histories[step], drafts["best"][step], rescorer),
+            **{name: own[step].tolist() for name, own in drafts.items()},
+            **{name: _nodes(_tree(own, int(places[name][step]))) for name, own in lines.items()},
+            "accepted": {name: int(lengths[step]) for name, lengths in accepted.items()},
         }
-        row += accepted["tree"] + 1
+
+
+def _tree(lines: Lines, place: int) -> TokenTree:
+    assert isinstance(lines.drafts, Trees)
+    return lines.drafts[place]
 
 
 def _candidates(
@@ -121,16 +148,16 @@ def lm_costs(
     """The cost that the models add to each candidate, sum_j alpha_j,t * (-ln p_j), given history and draft[:t]:
     [T, K] in nats.
     """
-    alpha = alpha_of_slots(rescorer.alpha, len(ids))
-    known = history[history >= 0]
+    alpha, listed = alpha_of_slots(rescorer.alpha, len(ids)), ids >= 0
     added = np.zeros(ids.shape)
     for model, weights in zip(rescorer.models, alpha):
-        state = model.start(known)
-        for slot, (candidates, chosen) in enumerate(zip(ids.tolist(), draft.tolist())):
-            added[slot] += [weights[slot] * model.step(state, token)[1] if token >= 0 else 0.0 for token in candidates]
-            if chosen < 0:
-                break
-            state, _ = model.step(state, chosen)
+        states = [model.start(history[history >= 0])]
+        for token in draft[draft >= 0][: len(ids) - 1].tolist():
+            states.append(model.step(states[-1], token)[0])
+        reached, width = len(states), ids.shape[1]
+        tokens = np.where(listed, ids, 0)[:reached].ravel()
+        cost, _ = model.core.score(tokens, np.arange(tokens.size + 1), np.repeat(np.array(states, np.uint32), width))
+        added[:reached] += weights[:reached, None] * np.where(listed[:reached], cost.reshape(reached, width), 0)
     return added
 
 

@@ -10,16 +10,10 @@ from typing import Any
 from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.analyses.efficiency import (
-    EfficiencyTable,
-    Weights,
-    compare_orders,
-    oracle_efficiency,
-    weights_by_task,
-)
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable, Rows, model_rows, of_orders, oracle_rows
 from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
-from rescore.decode.replay.analyses.recall import TaskRecall, recall
-from rescore.decode.replay.analyses.reliability import Reliability, reliability
+from rescore.decode.replay.analyses.recall import RecallCounts, TaskRecall
+from rescore.decode.replay.analyses.reliability import Reliability, ReliabilityCounts
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.rows import Budgets, rows_of
@@ -32,8 +26,7 @@ NODES = (8, 16, 32, 64, 128)
 PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 OF_Q = 64  # nodes of the tree whose q is checked against acceptance
-# For comparisons row by row.
-EVERYWHERE = ("base", "parallel-base", "rescored", "parallel-rescored", "heads-tree", "tree")
+EVERYWHERE = ("base", "rescored", "heads-tree", "tree", "oracle")  # for comparisons row by row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +86,8 @@ class Neural:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """The results that the sections show. What needs heads, or a language model (orders, weights), is empty or None
-    without. q: of the drafter `q_of`.
+    """The results that the sections show. What needs heads, or a language model (orders), is empty or None without. q:
+    of the drafter `q_of`.
     """
 
     dump: Dump
@@ -109,7 +102,6 @@ class Measured:
     recall: Sequence[TaskRecall] = ()
     lost: Sequence[LostTokens] = ()
     orders: EfficiencyTable | None = None
-    weights: Weights | None = None
 
 
 def measure(
@@ -120,9 +112,8 @@ def measure(
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """Runs all analyses. advance: called with numbers of rows, about `rows_to_come` in total."""
+    """Runs all analyses over one replay. advance: called with numbers of rows, about `rows_to_come` in total."""
     tasks, part, budgets = options.tasks_of(dump), options.split.part(options.part), options.budgets
-    common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     drafters = rows_of(
         dump,
         rescorer,
@@ -133,69 +124,68 @@ def measure(
         others=neural.drafters if neural else (),
         everywhere=EVERYWHERE,
     )
-    stem = "tree" if len(rescorer.models) == 1 else "heads-tree"
-    lost = LostCounts(
-        draft=row_name(stem, BUDGET),
-        larger=row_name(stem, LARGER),
-        heads=row_name("heads-tree", BUDGET),
-        oracle="oracle",
+    names = {name for drafter in drafters for name in drafter.names}
+    q_of = next((name for one in ("blend tuned", "blend") if (name := row_name(one, OF_Q)) in names), "")
+    q, lost, recalls = ReliabilityCounts(q_of), _lost_counts(rescorer), RecallCounts(rescorer, budgets.top_k)
+    kept = [
+        replace(one, keep=q_of) if isinstance(one, DrafterReplay) and q_of in one.names else one for one in drafters
+    ]
+    oracles, orders = (oracle_rows(dump), _order_rows(dump, rescorer, options)) if dump.slots else (({}, []), ({}, []))
+    result = replay_dump(
+        dump,
+        [*kept, *oracles[1], *orders[1]],
+        tasks=tasks,
+        split=part,
+        advance=advance,
+        listeners=[*([q.add] if q_of else []), *([lost.add, recalls.add] if dump.slots else [])],
     )
-    result = replay_dump(dump, drafters, listeners=[lost.add] if dump.slots else [], **common)
-    found: dict[str, Any] = {}
-    if dump.slots:
-        found = {
-            "oracle": oracle_efficiency(dump, **common),
-            "recall": recall(dump, rescorer, top_k=budgets.top_k, **common),
-            "lost": lost.result(),
-        }
-        if rescorer.models:
-            found |= _of_models(dump, rescorer, options, common)
-    q_of = next(
-        (name for one in ("blend tuned", "blend") for name in [row_name(one, OF_Q)] if name in result.names), ""
-    )
-    q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
+    own = result.of(names)
     return Measured(
         dump=dump,
         options=options,
         drafters=drafters,
         neural=neural,
-        result=result,
-        figures=Figures.of(result, seed=options.seed),
+        result=own,
+        figures=Figures.of(own, seed=options.seed),
         q_of=q_of,
-        q=reliability(dump, replace(q, budgets={q_of: OF_Q}), **common) if q else (),
-        **found,
+        q=q.result(),
+        oracle=EfficiencyTable(rows=oracles[0], result=result.of(oracles[0])) if oracles[0] else None,
+        recall=recalls.result(),
+        lost=lost.result(),
+        orders=EfficiencyTable(rows=orders[0], result=result.of(orders[0])) if orders[0] else None,
     )
 
 
-def _of_models(
-    dump: Dump,
-    rescorer: Rescorer,
-    options: ReportOptions,
-    common: Mapping[str, Any],
-) -> dict[str, Any]:
+def _lost_counts(rescorer: Rescorer) -> LostCounts:
+    stem = "tree" if len(rescorer.models) == 1 else "heads-tree"
+    draft, larger = row_name(stem, BUDGET), row_name(stem, LARGER)
+    return LostCounts(draft=draft, larger=larger, heads=row_name("heads-tree", BUDGET), oracle="oracle")
+
+
+def _order_rows(dump: Dump, rescorer: Rescorer, options: ReportOptions) -> tuple[Rows, list[Replay]]:
+    """The first model truncated to lower orders, and the others as they are; none without a model."""
+    if not rescorer.models:
+        return {}, []
     first, *further = rescorer.models
     others = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models[1:], further), 2)}
-    alpha = rescorer.alpha[0].tolist()
-    of_search: dict[str, Any] = {"top_k": options.budgets.top_k, "threads": rescorer.threads}
-    of_paths = {"alpha": alpha if len(alpha) > 1 else alpha[0], "paths": options.budgets.p, **of_search, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
-    tasks, split = common["tasks"], options.split
-    if any(split.tune[task] for task in tasks):
-        how = {"tasks": tasks, "seed": options.seed, "advance": common["advance"], **of_search}
-        found["weights"] = weights_by_task(dump, first, split, **how)
-    return found
+    alpha, budgets = rescorer.alpha[0].tolist(), options.budgets
+    return model_rows(
+        dump,
+        {**of_orders(first), **others},
+        alpha=alpha if len(alpha) > 1 else alpha[0],
+        paths=budgets.p,
+        top_k=budgets.top_k,
+        threads=rescorer.threads,
+    )
 
 
-def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:
-    """About how many rows `measure` advances by: the part's rows for each analysis, and for each of the `slow` drafters
-    that report progress.
+def rows_to_come(dump: Dump, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:
+    """About how many rows `measure` advances by: the part's rows, and for each of the `slow` drafters that report
+    progress.
     """
-    rows = whole = 0.0
-    for task in dump.header.tasks:
-        if task.name in tasks:
-            rows += task.rows * len(part.sequences(dump, task.name)) / task.sequences
-            whole += task.rows
-    if not dump.slots:
-        return round(2 * rows)
-    stages = 4 + bool(rescorer.models) + slow
-    return round(rows * stages + (whole if rescorer.models else 0))
+    rows = sum(
+        task.rows * len(part.sequences(dump, task.name)) / task.sequences
+        for task in dump.header.tasks
+        if task.name in tasks
+    )
+    return round(rows * (1 + slow))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rescore.decode.draft.registry import row_name, split
-from rescore.decode.replay.figures import EQUAL, Interval
+from rescore.decode.draft.registry import split
+from rescore.decode.replay.figures import Interval
 from rescore.decode.report.content import Curve
 
 # The colour, by name in the page's style, and the dash of a drafter's curve, in the legend's order.
@@ -20,7 +20,6 @@ STYLES = {
     "tree tuned": ("tree", "dash"),
     "tree": ("tree", "solid"),
     "heads-tree": ("tree-base", "solid"),
-    "pushed-tree": ("pushed", "dot"),
     "medusa-tree": ("medusa", "dash"),
     "eagle-2-tree": ("eagle", "dashdot"),
     "parallel-rescored": ("paths", "solid"),
@@ -42,19 +41,6 @@ SEVERAL = {
     "base": "parallel-base",
     "neural beam": "neural",
 }
-
-
-# The drafters in tables and plots of a few, and the emphasised rows: of each group the first that was replayed.
-MAIN = (
-    ("base",),
-    ("parallel-rescored", "parallel-base"),
-    *((row_name("tree tuned", n), row_name("tree", n), row_name("heads-tree", n)) for n in EQUAL),
-    *((row_name("blend tuned", n), row_name("blend", n)) for n in EQUAL),
-    ("prompt-lookup",),
-    ("token-recycling",),
-    *((row_name(name, n),) for name in ("suffix-decoding", "logit-spec", "racer") for n in EQUAL),
-    ("oracle",),
-)
 DOUBLED = tuple(2**i for i in range(20))
 
 
@@ -74,10 +60,6 @@ def curves(names: Collection[str]) -> dict[str, list[str]]:
     titles = [curve_of(name) for name in names]
     order = [*(title for title in STYLES if title in titles), *(title for title in titles if title not in STYLES)]
     return {title: [name for name in names if curve_of(name) == title] for title in order}
-
-
-def main_drafters(names: Collection[str]) -> list[str]:
-    return [found for group in MAIN for found in [next((name for name in group if name in names), None)] if found]
 
 
 def ordered(values: Mapping[str, Sequence[float | Interval | None]], x: Sequence[float | str]) -> list[Curve]:

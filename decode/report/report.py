@@ -80,16 +80,17 @@ def _lattices(measured: Measured, rescorer: Rescorer) -> Section | None:
         tasks=measured.figures.task_names,
         sequences=options.sequences,
         nodes=options.nodes,
-        calibration=tuned.calibration("open") if tuned and tuned.trees else DEFAULT,
+        calibration=tuned.trees if tuned and tuned.trees else DEFAULT,
         words=options.words,
     )
     return lattice_section(found) if found["sequences"] else None
 
 
 def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
-    dump, options, settings = measured.dump, measured.options, {**measured.options.settings}
+    dump, options = measured.dump, measured.options
+    settings = {**options.settings, "weights": options.source}
     if options.tuned:
-        settings |= {"tuned": options.source, "trees": options.tuned.to_json(Path.cwd())["trees"]}
+        settings["trees"] = options.tuned.to_json(Path.cwd())["trees"]
     models = zip(options.models, rescorer.models)
     system = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     prose = (

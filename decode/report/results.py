@@ -8,46 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.registry import row_name, split, uses_heads_alone
-from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Difference, Figures, Interval
+from rescore.decode.draft.registry import FEW, SPECS, row_name, split, uses_heads_alone
+from rescore.decode.replay import headline
+from rescore.decode.replay.figures import SIGNIFICANT, Difference, Figures, Interval
+from rescore.decode.replay.headline import EQUAL
 from rescore.decode.replay.table import read_table
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured
 
-VERIFIED = 16  # tokens per pass of the verdict
-REFERENCES = ("base", "prompt-lookup")  # the best drafter is compared with the first replayed
 EXPLAINED = {"base": ", the heads' own draft"}
 COSTS = (1.1, 1.25, 1.5, 2.0)  # of a pass with a draft, in passes of one token
 PLAIN = "plain"
 CONTROLS = {"blend-without-lm": "the n-gram model gives", "blend-without-heads": "the model's heads give"}
-PUBLISHED = (
-    *("prompt-lookup", "token-recycling"),
-    *(row_name(name, VERIFIED) for name in ("suffix-decoding", "logit-spec", "racer")),
-)
-
-SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
 
 
 def verdict(overall: dict[str, Any]) -> str:
-    """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
-    efficiency, best = overall["block_efficiency"], _best(overall)
-    reference = next(name for name in REFERENCES if name in efficiency)
-    return (
-        f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
-        f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
-        f"({efficiency[reference]:.2f}{EXPLAINED.get(reference, '')})."
-    )
-
-
-def _best(overall: dict[str, Any]) -> str:
-    efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
-    within = [name for name in efficiency if name != "oracle" and round(verified[name]) <= VERIFIED]
-    return max(within, key=efficiency.__getitem__)
-
-
-def _gain(share: float) -> str:
-    return "the same as" if round(100 * share) == 0 else f"{share:.0%} over"
+    """Compares the best drafter of few nodes with the reference; means over tasks."""
+    efficiency = overall["block_efficiency"]
+    best, reference = headline.best(efficiency), headline.reference(efficiency)
+    return f"{best}: tokens per pass {headline.verdict(best, efficiency)}{EXPLAINED.get(reference, '')}."
 
 
 def speed_section(measured: Measured) -> Section:
@@ -59,11 +39,11 @@ def speed_section(measured: Measured) -> Section:
 
 def needed_speed(figures: Figures) -> tuple[str, Table]:
     """What passes may cost: without times of passes, a drafter's tokens per pass bound its speed."""
-    first = _best(figures.overall)
+    first = headline.best(figures.names)
     value = figures.overall["block_efficiency"][first]
     rows = [
         (name, figures.overall["verified_per_pass"][name], figures.efficiency(name), *(at / cost for cost in COSTS))
-        for name in dict.fromkeys((first, *plots.main_drafters(figures.names)))
+        for name in headline.leading(figures.names)
         for at in [figures.overall["block_efficiency"][name]]
         if name != "oracle"
     ]
@@ -114,14 +94,18 @@ def measured_speed(path: Path) -> tuple[str, Table]:
 
 
 def sources(figures: Figures) -> str:
-    """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
-    blend, found = row_name("blend", VERIFIED), figures.differences()
+    """What the blend of few nodes owes to each source, and its lead over published drafters."""
+    blend, found = row_name("blend", FEW), figures.differences()
     owed = [
-        f"{told} {_effect(one)}"
-        for stem, told in CONTROLS.items()
-        if (one := found.get((blend, row_name(stem, VERIFIED))))
+        f"{gives} {_effect(found[blend, control])}"
+        for stem, gives in CONTROLS.items()
+        if (blend, control := row_name(stem, FEW)) in found
     ]
-    behind = [f"{name} is {_effect(one)} behind" for name in PUBLISHED if (one := found.get((blend, name)))]
+    behind = [
+        f"{name} is {_effect(found[blend, name])} behind"
+        for name in headline.leading(figures.names)
+        if (spec := SPECS.get(split(name)[0])) and spec.cites and (blend, name) in found
+    ]
     return f"Of {blend}'s tokens per pass, {', '.join([*owed, *behind])}." if owed or behind else ""
 
 
@@ -180,7 +164,7 @@ def _efficiency_plot(figures: Figures) -> Plot:
 
 def _curves(figures: Figures, task: str | None) -> list[Curve]:
     verified = figures.at(task)["verified_per_pass"]
-    shown = {plots.curve_of(name) for name in plots.main_drafters(figures.names) if name != "oracle"}
+    shown = {plots.curve_of(name) for name in headline.leading(figures.names) if name != "oracle"}
     known = [name for name in figures.names if name in verified]
     ends = [pick(verified[name] for name in known if name != "oracle") for pick in (min, max)]
     found = []
@@ -198,7 +182,7 @@ def _curves(figures: Figures, task: str | None) -> list[Curve]:
 def _by_task(figures: Figures) -> Table:
     """Of the drafters without a budget and at those compared first; the plot has all."""
     names = [name for name in figures.names if split(name)[1] in (None, *EQUAL)]
-    main, heads, overall = plots.main_drafters(names), "oracle" in figures.names, figures.overall
+    main, heads, overall = headline.leading(names), "oracle" in figures.names, figures.overall
     efficiency = overall["block_efficiency"]
     best = max((name for name in names if name != "oracle"), key=efficiency.__getitem__)
     rows = [
@@ -252,7 +236,8 @@ def _sources_plot(figures: Figures) -> Plot:
 
 
 def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
-    tasks, stems = figures.task_names, ("lm-alone", *(name + told for name in SOURCES))
+    tasks = figures.task_names
+    stems = [row.title + (told if row.varied else "") for row in SPECS["blend"].rows]
     return [
         Curve(
             name=stem,

@@ -7,13 +7,14 @@ true tokens before the slot, as for a draft that is accepted up to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.calibration import MAX_WEIGHT, Calibration, Share
-from rescore.decode.replay.run import side_by_side
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.logit import Choices, fit_logit
 from rescore.lattice.dump_block import DumpBlock
@@ -21,6 +22,8 @@ from rescore.lm.model.ngram import NGram
 
 START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor; kept by slots without observations
 LEAST = np.array([0.0, 0.0, -np.inf, -np.inf])
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the start for paths; alpha is shared among the models
 
 
@@ -59,6 +62,15 @@ def fit_weights(
     return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
+def _side_by_side(work: Callable[[Item], Answer], items: Iterable[Item], workers: int) -> Iterator[Answer]:
+    """Yields `work` of every item, in order. One worker is lazy; several consume all items at once."""
+    if workers == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(work, items)
+
+
 def fitted(
     slots: Sequence[Choices], start: NDArray[np.float64], least: NDArray[np.float64], workers: int
 ) -> NDArray[np.float64]:
@@ -67,7 +79,7 @@ def fitted(
     def fit(choices: Choices) -> NDArray[np.float64]:
         return fit_logit(choices, start, least=least) if len(choices) else start
 
-    return np.array(list(side_by_side(fit, slots, workers)))
+    return np.array(list(_side_by_side(fit, slots, workers)))
 
 
 def gathered(
@@ -75,7 +87,7 @@ def gathered(
 ) -> list[Choices]:
     """Collects the thinned choices of every slot, in one pass over the blocks."""
     slots: list[Thinned] = []
-    for of_block in side_by_side(choices_of, blocks, workers):
+    for of_block in _side_by_side(choices_of, blocks, workers):
         slots = slots or [Thinned() for _ in of_block]
         for thinned, choices in zip(slots, of_block):
             thinned.add(choices)

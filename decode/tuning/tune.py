@@ -1,119 +1,178 @@
-"""Tunes weights on one part of a dump, and compares them with the default ones on it and on the other."""
+"""Tunes weights on one part of a dump, and compares them with the default ones on it and on the other.
+
+Each set of weights is tried in a replay of the tuning part, and the best one is kept. Of the p best paths: the default
+weights, and those of maximum likelihood, per slot and model, with a common factor of all alpha, by hill climbing from
+1. Of trees: a calibration with and without the running text, whose shares and weights are those of maximum likelihood.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 from msgspec import structs
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibration import SHARES, Calibration, Share
+from rescore.decode.draft.blended_drafter import blend_rescorer
+from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.registry import row_name, split
 from rescore.decode.draft.rescorer import MERGE, Rescorer
-from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
+from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
-from rescore.decode.replay.rows import Budgets, rows_of
-from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.rows import Budgets, path_replay, rows_of, tree_replay
+from rescore.decode.replay.run import DumpResult, replay_blocks, replay_dump
+from rescore.decode.tuning.fit import fit_calibration, fit_weights
 from rescore.decode.tuning.fit_shares import fit_shares
-from rescore.decode.tuning.tune_paths import SIZES, PathTuning, TrialReplays, log_efficiency, tune_paths
 from rescore.lattice.dump import Dump
-from rescore.lattice.split import Split, SplitPart
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import Split, SplitPart, chosen_blocks
 from rescore.lm.model.ngram import NGram
 
+SIZES = (16, 64)  # node budgets that trees are tuned for
+FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)  # of fitted alpha
 OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strings; trees: mean of 16 and 64 nodes"
 COMPARED = ("base", "rescored", "parallel-rescored", "tree", "blend-without-heads", "blend")
 
+Weights = TypeVar("Weights")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeTuning:
-    """weights  calibrations by kind: of closed and of open lattices and, as a control, of the n-grams without heads
-                ("alone"); for a model without heads "blend"
-    tried    for each kind, `log_efficiency` at 16 and 64 nodes of the calibrations that were tried
+class Tried(Generic[Weights]):
+    """The weights that were tried, in order, and what they reached."""
+
+    values: Mapping[Weights, float]
+
+    @property
+    def best(self) -> Weights:
+        """The first of equal ones."""
+        return max(self.values, key=self.values.__getitem__)
+
+
+class TrialReplays:
+    """Replays of one part of a dump, which is read once and stays mapped.
+
+    paths    p
+    top_k    candidates per slot (None: all)
+    advance  called with a description of each replay before it runs
     """
 
-    weights: dict[str, TreeWeights]
-    tried: dict[str, dict[Calibration, float]]
+    def __init__(
+        self,
+        dump: Dump,
+        models: Sequence[NGram],
+        part: SplitPart,
+        *,
+        paths: int,
+        top_k: int | None,
+        threads: int,
+        advance: Callable[[str], None],
+    ):
+        self.dump, self.models, self.part, self.paths, self.top_k = dump, tuple(models), part, paths, top_k
+        self.threads, self.advance = threads, advance
+
+    @cached_property
+    def blocks(self) -> list[DumpBlock]:
+        return list(chosen_blocks(self.dump, None, self.part))
+
+    def of_paths(self, trial: str, weights: PathWeights) -> float:
+        """`log_efficiency` of the p best paths."""
+        rescorer = weights.rescorer(self.models, self.threads)
+        return self._value(trial, path_replay(rescorer, {"paths": self.paths}, top_k=self.top_k))
+
+    def of_trees(self, trial: str, calibration: Calibration) -> float:
+        """`log_efficiency` of trees at 16 and 64 nodes, with the one model, or none."""
+        model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
+        rescorer = blend_rescorer(vocab_size, model, calibration, threads=self.threads)
+        return self._value(trial, tree_replay(rescorer, {str(n): n for n in SIZES}, top_k=self.top_k))
+
+    def _value(self, trial: str, drafter: Replay) -> float:
+        self.advance(trial)
+        return log_efficiency(replay_blocks(self.blocks, [drafter], kind=self.dump.header.kind))
 
 
-def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callable[[str], None]) -> TreeTuning:
-    """Tunes the calibrations of trees with the one model of the replays, or none. per_task: also one per task and kind,
-    from the task's sequences only.
+def log_efficiency(result: DumpResult) -> float:
+    """Returns the objective of tuning, ln of block efficiency, averaged over tasks and drafters. The logarithm keeps
+    easy tasks from dominating.
     """
-    tasks, search = replays.tasks, _Search(replays, advance)
-    kinds = KINDS if replays.dump.slots else (BLEND,)
-    overall = {kind: search.tried(kind, tasks) for kind in kinds}
-    by_task = {kind: {task: best(search.tried(kind, (task,))) for task in tasks} if per_task else {} for kind in kinds}
-    weights = {kind: TreeWeights(overall=best(overall[kind]), by_task=by_task[kind]) for kind in kinds}
-    return TreeTuning(weights=weights, tried=overall)
+    return float(
+        np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in result.names])
+    )
 
 
-def best(tried: dict[Calibration, float]) -> Calibration:
-    """The first of equal ones."""
-    return max(tried, key=lambda one: tried[one])
+def mean_efficiency(result: DumpResult) -> dict[str, float]:
+    """Returns every drafter's block efficiency, averaged over tasks."""
+    return {
+        name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
+    }
 
 
-class _Search:
-    """Fits and replays. Closed and open lattices share each fit."""
+def tune_paths(replays: TrialReplays) -> Tried[PathWeights]:
+    """Tunes the weights of heads and models for the p best paths."""
+    models = len(replays.models)
+    default = PathWeights(head=(1.0,), alpha=((DEFAULT_ALPHA / models,),) * models)
+    values = {default: replays.of_paths("paths, default weights", default)}
+    replays.advance("fit of the paths' weights")
+    head, alpha = fit_weights(replays.blocks, replays.models, top_k=replays.top_k, workers=replays.threads)
+    reached: dict[float, float] = {}
 
-    def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
-        self.replays, self.advance = replays, advance
-        self._model = next(iter(replays.models), None) or NGram.uniform(replays.dump.header.vocab_size)
-        self._shares, self._fit = cache(self._fitted_shares), cache(self._fitted)
-        self.tried = cache(self._tried)  # with one task, the whole part and the task are the same
+    def value(factor: float) -> float:
+        if factor not in reached:
+            weights = PathWeights(head=tuple(head.tolist()), alpha=tuple(map(tuple, (factor * alpha).tolist())))
+            values[weights] = reached[factor] = replays.of_paths(f"paths, fitted alpha times {factor:g}", weights)
+        return reached[factor]
 
-    def _tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
-        of = f" of {', '.join(tasks)}" if len(tasks) < len(self.replays.dump.tasks) else ""
-        found = {}
-        # Without heads there is no draft without the text: the default shares, or fitted ones.
-        for told, text in (
-            ("default shares" if kind == BLEND else "without the running text", SHARES if kind == BLEND else None),
-            ("fitted shares", self._shares(tasks)),
-        ):
-            self.advance(f"{kind} trees{of}, {told}")
-            calibration = self._calibration(kind, tasks, text)
-            result = self.replays.of_calibration(kind, calibration, tasks)
-            found[calibration] = log_efficiency(result, result.names)
-        return found
+    at, before = FACTORS.index(1.0), -1
+    while at != before:
+        before = at
+        at = max((i for i in (at, at + 1, at - 1) if 0 <= i < len(FACTORS)), key=lambda i: value(FACTORS[i]))
+    return Tried(values=values)
 
-    def _calibration(self, kind: str, tasks: tuple[str, ...], text: tuple[Share, ...] | None) -> Calibration:
-        if kind in HEADLESS_KINDS:
-            return Calibration(text=text).without_heads()
-        return structs.replace(self._fit(tasks, text), open=kind == "open")
 
-    def _fitted_shares(self, tasks: Sequence[str]) -> tuple[Share, ...]:
-        return fit_shares(self.replays.blocks(tasks), self._model)
-
-    def _fitted(self, tasks: Sequence[str], text: tuple[Share, ...] | None) -> Calibration:
-        replays = self.replays
-        return fit_calibration(
-            replays.blocks(tasks), replays.models[0], text=text, top_k=replays.top_k, workers=replays.threads
-        )
+def tune_trees(replays: TrialReplays) -> Tried[Calibration]:
+    """Tunes the calibration of trees with the one model of the replays, or none."""
+    model = next(iter(replays.models), None) or NGram.uniform(replays.dump.header.vocab_size)
+    replays.advance("fit of the running text's shares")
+    shares = fit_shares(replays.blocks, model)
+    # Without heads there is no draft without the text: the default shares, or fitted ones.
+    tried = {"default shares": HEADLESS.text, "fitted shares": shares}
+    if replays.dump.slots:
+        tried = {"without the running text": None, "fitted shares": shares}
+    values = {}
+    for told, text in tried.items():
+        calibration = structs.replace(HEADLESS, text=text)
+        if replays.dump.slots:
+            replays.advance(f"fit of the trees' weights, {told}")
+            how: dict[str, Any] = {"top_k": replays.top_k, "workers": replays.threads}
+            calibration = fit_calibration(replays.blocks, model, text=text, **how)
+        values[calibration] = replays.of_trees(f"trees, {told}", calibration)
+    return Tried(values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """The result of `tune`.
 
-    paths    None without heads
-    trees    None with several models: a calibration weighs one. `rescore lm merge` merges them
+    paths    weights of the p best paths and their `log_efficiency`; None without heads
+    trees    calibrations of trees and theirs, at 16 and 64 nodes; None with several models: a calibration weighs one.
+             `rescore lm merge` merges them
     replays  the replays of all trials
     """
 
-    paths: PathTuning | None
-    trees: TreeTuning | None
+    paths: Tried[PathWeights] | None
+    trees: Tried[Calibration] | None
     split: Split
     replays: TrialReplays = field(compare=False, repr=False)
 
     def settings(self, models: tuple[ModelFile, ...], *, values: dict[str, float], seed: int = 0) -> Settings:
-        """Settings with these weights. models: those that were tuned; values, seed: as in `Settings`."""
+        """Settings with the best weights. models: those that were tuned; values, seed: as in `Settings`."""
         replays = self.replays
         header, slots = replays.dump.header, replays.dump.slots
-        scalar = {"paths": self.paths.scalar, "trees": self.paths.scalar_trees} if self.paths else {}
         return Settings(
             models=models,
             tokenizer_sha256=header.tokenizer_sha256 or None,
@@ -121,9 +180,8 @@ class Tuned:
             slots=slots,
             top_k=(replays.top_k or header.top_k) if slots else 0,
             p=replays.paths if slots else 0,
-            paths=self.paths.weights if self.paths else None,
-            scalar_alpha={drafts: tuning.best for drafts, tuning in scalar.items() if tuning},
-            trees=self.trees.weights if self.trees else None,
+            paths=self.paths.best if self.paths else None,
+            trees=self.trees.best if self.trees else None,
             split=self.split,
             objective=OBJECTIVE,
             seed=seed,
@@ -138,15 +196,14 @@ def tune(
     split: Split | None = None,
     paths: int = 16,
     top_k: int | None = None,
-    per_task: bool = False,
     threads: int = 1,
     advance: Callable[[str], None] = lambda trial: None,
 ) -> Tuned:
     """Finds the weights that maximise block efficiency on the tuning part of a dump. The held-out part is not read.
 
     models: at least one for a model with heads, at most one for a model without. split: None uses `Split.of_dump`.
-    paths: p; top_k: candidates per slot (None: all). per_task: also fit a calibration for each task. advance: called
-    with a description of each trial before it runs.
+    paths: p; top_k: candidates per slot (None: all). advance: called with a description of each
+    trial before it runs.
     ValueError for another number of models, if a model's vocabulary or tokenizer is not the dump's, or if the tuning
     part is empty.
     """
@@ -160,9 +217,9 @@ def tune(
         )
     models = fitted_models(dump, models)
     part = tuning_part(dump, split)
-    replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads)
-    of_paths = tune_paths(replays, advance=advance) if dump.slots else None
-    of_trees = tune_trees(replays, per_task=per_task, advance=advance) if len(models) <= 1 else None
+    replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
+    of_paths = tune_paths(replays) if dump.slots else None
+    of_trees = tune_trees(replays) if len(models) <= 1 else None
     return Tuned(paths=of_paths, trees=of_trees, split=part.split, replays=replays)
 
 
@@ -199,12 +256,9 @@ def evaluate(
 
 
 def compared(name: str) -> str | None:
-    """The drafter to compare a tuned one with: the default one or, for weights per task, the tuned one."""
+    """The drafter with default weights to compare a tuned one with."""
     stem, budget = split(name)
-    for variant, other in ((" tuned by task", " tuned"), (" tuned", "")):
-        if stem.endswith(variant):
-            return row_name(stem.removesuffix(variant) + other, budget)
-    return None
+    return row_name(stem.removesuffix(" tuned"), budget) if stem.endswith(" tuned") else None
 
 
 def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
     names = {
         *("plain", "base", "parallel-base", "parallel-base, rows", "rescored", "neural", "draft-model"),
         *("parallel-rescored", "parallel-rescored, rows", "prompt-lookup", "token-recycling"),
-        *(f"{name} 16" for name in "eagle-2-tree pushed-tree lm-alone suffix-decoding logit-spec racer".split()),
+        *(f"{name} 16" for name in "eagle-2-tree lm-alone suffix-decoding logit-spec racer".split()),
         *(f"{name} {n}" for name in trees for n in (16, 64, "auto")),
     }
     assert [row["case"]["batch"] for row in report["results"]] == [1, 4]

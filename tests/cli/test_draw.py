@@ -39,11 +39,11 @@ def test_settings_draw_what_they_draft(world, capsys, tmp_path):
     assert sorted(map(str, (tmp_path / "out").iterdir())) == sorted(told.splitlines())
     loaded = Settings.load(tmp_path / "s.json")
     block = next(Dump.open(world / "dump").blocks("first"))
-    for kind, ending, name in (("closed", "tree", "tree tuned"), ("open", "blend", "blend tuned")):
+    for is_open, ending, name in ((False, "tree", "tree tuned"), (True, "blend", "blend tuned")):
         shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
         assert shown[0].startswith(f"{name}; first, after: ")
         row = int(block.offsets[1]) + 4
-        tree = every_row.trees_of(loaded.calibrated(kind), block, 8, top_k=loaded.top_k, depth=block.slots)[row]
+        tree = every_row.trees_of(loaded.calibrated(open=is_open), block, 8, top_k=loaded.top_k, depth=block.slots)[row]
         chips = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg", "token")
         assert chips[-tree.size :] == [svg.label(token, cli.WORDS) for token in tree.tokens.tolist()]
         listed = block.sausages([row])[0]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 from msgspec import structs
+from msgspec.json import encode
 from support import cli, dumps
 from support.refusals import assert_named
 
@@ -20,7 +21,7 @@ from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
 
 TREES = (
-    *("heads-tree", "tree", "pushed-tree", "eagle-2-tree"),
+    *("heads-tree", "tree", "eagle-2-tree"),
     *("lm-alone", "blend", "blend-without-heads", "blend-without-lm"),
 )
 EFFICIENCY = {
@@ -161,13 +162,12 @@ def words(world, *more) -> tuple:
 def test_settings_are_those_of_the_api(world, report):
     found = tune(Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), paths=4)
     settings = Settings.load(world / "s.json")
-    assert settings.paths == found.paths.weights and settings.split == found.split
+    assert (settings.paths, settings.trees) == (found.paths.best, found.trees.best) and settings.split == found.split
     assert report["settings"] == json.loads((world / "s.json").read_text())
-    for kind, tried in found.trees.tried.items():
-        assert settings.calibration(kind) == found.trees.weights[kind].overall
-        texts = [[list(share) for share in one.text] if one.text else None for one in tried]
-        told = report["trials"]["text"][kind]
-        assert [(one["value"], one["text"]) for one in told] == list(zip(tried.values(), texts))
+    for drafts, tried in (("paths", found.paths), ("trees", found.trees)):
+        told = report["trials"][drafts]
+        assert [one["value"] for one in told] == list(tried.values.values())
+        assert [one["weights"] for one in told] == json.loads(encode([*tried.values]))
 
 
 def held_out(capsys, folder, report: dict, *more) -> tuple[dict, dict]:
@@ -205,11 +205,9 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
 
 
 def test_options(world, capsys):
-    got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
+    got = cli.figures(capsys, *words(world, "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
     assert got["settings"]["split"] == structs.asdict(Split.of_dump(Dump.open(world / "dump"), 1))
     assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
-    assert {"tree tuned by task 16", "blend tuned by task 64"} <= set(got["heldout"]["drafters"])
-    assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
 
 
 def test_settings_whose_model_is_another_or_gone(world, report, capsys, tmp_path):

@@ -62,12 +62,11 @@ def assert_online_is_replayed(target, heads, dump, rescorer, sequences: int, nam
         block = whole.part(0, min(sequences, whole.sequences))
         replays = rows_of(dump, rescorer, Budgets(p=PATHS))
         replays += [tree_replay(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
-        outcomes = {name: one for replay in replays for name, one in replay.outcomes(block).items()}
+        found = {name: lines for replay in replays for name, lines in replay.lines(block).items()}
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
             if not names or name == names[number % len(names)]:
-                visited, accepted = outcomes[name].visited, outcomes[name].accepted
-                edges = np.searchsorted(visited, block.offsets)
-                replayed = [accepted[visited[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
+                lines = [found[name].part(s, s + 1) for s in range(block.sequences)]
+                replayed = [own.accepted[own.visited][1:].tolist() for own in lines]  # but for the prompts' passes
                 assert decode_again(target, dump, block, drafter) == replayed, (task, name)
 
 

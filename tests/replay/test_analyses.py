@@ -195,29 +195,9 @@ def test_models_side_by_side(dump, model):
     assert rows["mine p=2"]["verified_per_pass"] == 2 * (dumps.H - 1)
 
 
-def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
-    split = Split.of_dump(dump)
-    grid = (10.0, 0.1, 0.75)
-    found = efficiency.weights_by_task(dump, model, split, grid=grid, seed=4)
-    assert found.grid == (0.1, 0.75, 10.0) and len(efficiency.GRID) == 10
-    for one in found.tasks:
-        efficiencies = {}
-        for alpha in found.grid:
-            accepted = by_paths(Rescorer(model, alpha=alpha), 1)
-            efficiencies[alpha] = [
-                block_efficiency(split.part(part).blocks(dump, one.task), accepted) for part in ("tune", "heldout")
-            ]
-        assert one.tuned == pytest.approx([efficiencies[alpha][0] for alpha in found.grid], abs=1e-12)
-        assert one.best == max(found.grid, key=lambda alpha: efficiencies[alpha][0])
-        assert one.heldout == pytest.approx(efficiencies[one.best][1], abs=1e-12)
-        base = block_efficiency(split.part("heldout").blocks(dump, one.task), by_paths(Rescorer(), 1))
-        assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
-
-
 def test_arguments_are_checked(dump, model):
-    split, sixty = Split.of_dump(dump), build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
+    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
     refuses(ValueError, lambda: lost_tokens(dump, Rescorer(model, alpha=1.5), budget=16, larger=16), "budget", "16")
     refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, widths=[7]), "1..6", "7")
     refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
     refuses(ValueError, lambda: efficiency.compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
-    refuses(ValueError, lambda: efficiency.weights_by_task(dump, model, split, grid=[1.0, 1]), "grid", "[1.0, 1]")

@@ -19,7 +19,7 @@ def result(**tasks: dict[str, list[int]]) -> DumpResult:
         (size, *_) = map(len, passes.values())
         tokens = np.array(columns.get("tokens", [60] * size), np.int64)
         tallies = {name: Tally(tokens=tokens, passes=own, accepted=0, verified=0) for name, own in passes.items()}
-        out.append(TaskResult(task=task, loop_share=0.0, tallies=tallies, repetition={}, duel=None))
+        out.append(TaskResult(task=task, tallies=tallies))
     return DumpResult(kind="forced", tasks=out, lattices=1)
 
 

@@ -4,7 +4,7 @@ its memory on large dumps, which are replayed shard by shard.
 
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_rec
 from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.rows import Budgets, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
-from rescore.decode.replay.table import lines_of
 from rescore.lattice.checked import validate
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
@@ -70,12 +69,12 @@ def test_blocks_do_not_matter(dump, rescorer):
     """A task read in one block or in many gives the same counts, sequence by sequence."""
 
     def tallies(rows: int) -> dict[str, Tally]:
-        parts: dict[str, list[Tally]] = {}
+        found: dict[str, Tally] = defaultdict(Tally)
         for block in dump.blocks(dump.tasks[0], rows=rows):
             for drafter in standard(dump, rescorer, p=4, top_k=3):
-                for name, one in drafter.outcomes(block).items():
-                    parts.setdefault(name, []).append(Tally.of_lines(lines_of(block, one)))
-        return {name: Tally.joined(several) for name, several in parts.items()}
+                for name, lines in drafter.lines(block).items():
+                    found[name].add(lines)
+        return found
 
     whole, parts = tallies(10**6), tallies(1)
     for name, tally in whole.items():

@@ -31,10 +31,9 @@ COLUMNS = list(DRAFTS)
 
 @pytest.fixture(scope="module")
 def steps(dump, model):
-    """(block, drafts, visited) of every block of few rows."""
+    """(block, lines) of every block of few rows."""
     drafter = path_replay(Rescorer(model, alpha=0.5), {"all": 300})
-    outcomes = [(block, drafter.outcomes(block)["all"]) for block in dump.blocks(rows=20)]
-    return [(block, one.drafts, one.visited) for block, one in outcomes]
+    return [(block, drafter.lines(block)["all"]) for block in dump.blocks(rows=20)]
 
 
 def written(suffix: str, dump: Dump, steps) -> bytes:
@@ -50,16 +49,17 @@ def test_drafts(dump, steps):
     rows = [json.loads(line) for line in written(".jsonl", dump, steps).splitlines()]
     assert all(list(row) == COLUMNS for row in rows)
     number, before = 0, {"first": 0, "second": 0}  # sequences of earlier blocks
-    for block, drafts, visited in steps:
-        for at in visited.tolist():
+    for block, lines in steps:
+        drafts = lines.drafts
+        for place, at in enumerate(lines.rows(block).tolist()):
             sequence = int(np.searchsorted(block.offsets, at, side="right")) - 1
-            for rank in range(int(drafts.count[at])):
-                row, draft = rows[number], drafts.tokens[at, rank]
+            for rank in range(int(drafts.count[place])):
+                row, draft = rows[number], drafts.tokens[place, rank]
                 assert (row["dump"], row["task"]) == (str(dump.path), block.task)
                 assert row["sequence"] == before[block.task] + sequence
                 assert row["position"] == at - block.offsets[sequence]
                 assert row["rank"] == rank and row["tokens"] == draft[draft >= 0].tolist()
-                assert np.float32(row["cost"]) == drafts.cost[at, rank]
+                assert np.float32(row["cost"]) == drafts.cost[place, rank]
                 assert row["accepted"] == accepted_of_drafts(draft[None, None], block.truth([at]))[0]
                 number += 1
         before[block.task] += block.sequences
@@ -67,8 +67,8 @@ def test_drafts(dump, steps):
     table = parquet.read_table(io.BytesIO(written(".parquet", dump, steps)))
     assert table.column_names == COLUMNS
     assert table.to_pylist() == [{**row, "cost": float(np.float32(row["cost"]))} for row in rows]
-    ((block, drafts, _), *_) = steps
-    nothing = [(block, drafts, np.zeros(0, np.int64))]
+    ((block, lines), *_) = steps
+    nothing = [(block, replace(lines, visited=np.zeros(len(lines.visited), bool)))]
     assert written(".jsonl", dump, nothing) == b""
     assert parquet.read_table(io.BytesIO(written(".parquet", dump, nothing))).column_names == COLUMNS
 
@@ -131,12 +131,12 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
     result, _, files = passes
     path = tmp_path / f"passes{suffix}"
     path.write_bytes(files[suffix].getvalue())
-    found = defaultdict(list)
+    found = defaultdict(Tally)
     for group, own in read_table(path):
-        found[group["task"], registry.row_name(group["drafter"], group["budget"])].append(Tally.of_lines(own))
+        found[group["task"], registry.row_name(group["drafter"], group["budget"])].add(own)
     for task in result.tasks:
         for name, tally in task.tallies.items():
-            again = Tally.joined(found[task.task, name])
+            again = found[task.task, name]
             assert (again.accepted, again.verified) == (tally.accepted, tally.verified)
             for counts in ("tokens", "passes", "by_slot", "by_length"):
                 np.testing.assert_array_equal(getattr(again, counts), getattr(tally, counts))

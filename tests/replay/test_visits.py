@@ -1,6 +1,7 @@
 """Drafting at visited rows, each with the largest budget that visits it, against drafting at all rows."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter, ngram_drafter
 from rescore.decode.replay.recorded import RecordedHeads
-from rescore.decode.replay.replay import DrafterReplay, visited_rows
+from rescore.decode.replay.replay import DrafterReplay, OracleReplay, visited_rows
 from rescore.decode.replay.rows import path_replay, tree_replay
 from rescore.decode.replay.run import replay_blocks
 from rescore.lattice.dump import Dump
@@ -35,15 +36,17 @@ def model(world) -> NGram:
 
 
 def check(block, drafter, trees) -> None:
-    found, truth = drafter.outcomes(block), block.truth(slots=MOST)
+    found, truth = drafter.lines(block), block.truth(slots=MOST)
     assert list(found) == list(BUDGETS)
     for name, n in BUDGETS.items():
         accepted = np.array([tree.head(n).accepted(ahead) for tree, ahead in zip(trees, truth)])
-        visited = visited_rows(accepted, block.offsets)
-        assert found[name].visited.tolist() == visited.tolist()
-        assert found[name].accepted[visited].tolist() == accepted[visited].tolist()
-        assert found[name].verified[visited].tolist() == [trees[row].head(n).size for row in visited]
-        assert (found[name].seconds[visited] > 0).all()
+        visited, lines = visited_rows(accepted, block.offsets), found[name]
+        rows, drafts = lines.rows(block), lines.position >= 0
+        assert rows[lines.made].tolist() == visited.tolist()
+        assert drafter.everywhere or lines.made.all()
+        assert lines.accepted[drafts].tolist() == accepted[rows].tolist()
+        assert lines.drafted[drafts].tolist() == [trees[row].head(n).size for row in rows]
+        assert (lines.seconds[drafts] > 0).all()
 
 
 TEXT = Calibration(open=False, text=((0.0, 1.0, -1.0), (0.7, 0.8, -1.2)))
@@ -74,13 +77,26 @@ def test_of_a_model_alone(blocks, model):
 def test_paths_are_kept_where_they_are_drafted(blocks, model):
     rescorer = Rescorer(model, alpha=0.5)
     for block in blocks:
-        found = path_replay(rescorer, {"best": 1, "all": 5}).outcomes(block)
+        found = path_replay(rescorer, {"best": 1, "all": 5}).lines(block)
         wanted = rescorer.paths(block.sausages(), block.histories(slice(None), rescorer.context), 5)
         for name, p in (("best", 1), ("all", 5)):
-            at = found[name].visited
-            assert found[name].drafts.tokens[at].tolist() == wanted.tokens[at, :p].tolist()
-            assert found[name].drafts.cost[at].tolist() == wanted.cost[at, :p].tolist()
-            assert found[name].verified[at].tolist() == (np.minimum(wanted.count[at], p) * block.slots).tolist()
+            lines, at = found[name], found[name].rows(block)
+            assert lines.drafts.tokens.tolist() == wanted.tokens[at, :p].tolist()
+            assert lines.drafts.cost.tolist() == wanted.cost[at, :p].tolist()
+            verified = (np.minimum(wanted.count[at], p) * block.slots).tolist()
+            assert lines.drafted[lines.position >= 0].tolist() == verified
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_trees_that_are_kept_are_those_of_their_budget(blocks, model, everywhere):
+    rescorer = Rescorer(model)
+    drafter = replace(tree_replay(rescorer, BUDGETS, everywhere=everywhere), keep="middle")
+    for block in blocks:
+        found, trees = drafter.lines(block), every_row.trees_of(rescorer, block, MOST)
+        assert found["small"].drafts is found["large"].drafts is None
+        for kept, row in zip(found["middle"].drafts, found["middle"].rows(block), strict=True):
+            wanted = trees[row].head(BUDGETS["middle"])
+            assert kept.tokens.tolist() == wanted.tokens.tolist() and kept.logq.tolist() == wanted.logq.tolist()
 
 
 def test_sizes_by_measured_times_are_refused(blocks):
@@ -91,12 +107,24 @@ def test_sizes_by_measured_times_are_refused(blocks):
         return TreeDrafter(RecordedHeads(block), Rescorer(), nodes=AutoWidth(Target()))
 
     with refused(ValueError, "auto", "those", "TreeDrafter"):
-        DrafterReplay(budgets={"auto": None}, make=make).outcomes(blocks[0])
+        DrafterReplay(budgets={"auto": None}, make=make).lines(blocks[0])
 
 
-def test_blocks_side_by_side(blocks, model):
-    drafter = DrafterReplay(budgets=BUDGETS, make=partial(of_the_model, model))
-    one, several = (replay_blocks(blocks, [drafter], kind="greedy", workers=workers) for workers in (1, 3))
-    assert [task.to_json() for task in one.tasks] == [task.to_json() for task in several.tasks]
-    assert one.lattices == several.lattices
-    assert all(math.isfinite(several.ms_per_lattice(name)) for name in several.names)
+@pytest.mark.parametrize("rows", [1, 100, 10**6])
+def test_blocks_that_are_drafted_for_together(blocks, model, monkeypatch, rows):
+    """One by one, some at once and all at once: the same lines of every block, in order."""
+    drafters = [
+        DrafterReplay(budgets=BUDGETS, make=partial(of_the_model, model)),
+        path_replay(Rescorer(model, alpha=0.5), {"paths": 3}),
+        OracleReplay(widths={"oracle": None}),
+    ]
+    monkeypatch.setattr("rescore.decode.replay.run.ROWS", rows)
+    heard = []
+    result = replay_blocks(blocks, drafters, kind="greedy", listeners=[lambda *told: heard.append(told)])
+    assert [block for block, _ in heard] == blocks and result.lattices == sum(block.rows for block in blocks)
+    for block, lines in heard:
+        for name, alone in [pair for drafter in drafters for pair in drafter.lines(block).items()]:
+            for column in ("sequence", "position", "visited", "drafted", "accepted", "tokens"):
+                assert getattr(lines[name], column).tolist() == getattr(alone, column).tolist()
+        assert lines["paths"].drafts.tokens.tolist() == drafters[1].lines(block)["paths"].drafts.tokens.tolist()
+    assert all(math.isfinite(result.ms_per_lattice(name)) for name in result.names)

@@ -4,6 +4,7 @@ true; of a model without heads too.
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,8 @@ from support.reports import rows
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.analyses.reliability import EDGES, reliability
+from rescore.decode.replay import headline
+from rescore.decode.replay.analyses.reliability import EDGES, ReliabilityCounts
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.measures import LENGTHS, Tally
 from rescore.decode.replay.replay import visited_rows
@@ -38,7 +40,7 @@ def made(world):
     options = ReportOptions(split=Split.of_dump(dump), part="all", seed=1, budgets=budgets)
     rescorer = Rescorer(NGram.open(world / "lm.ngram"), alpha=0.5)
     measured = measure(dump, rescorer, options, advance=done.append)
-    to_come = rows_to_come(dump, rescorer, options.split.part("all"), dump.tasks)
+    to_come = rows_to_come(dump, options.split.part("all"), dump.tasks)
     assert sum(done) == pytest.approx(to_come, rel=0.05)  # what the bar of progress shows
     return dump, rescorer, measured
 
@@ -66,7 +68,7 @@ def test_tables_and_plots_hold_what_was_measured(made):
     assert len(views) == 3  # both tasks, and all of them
     for curve in views["all tasks"]:
         assert [*curve.y] == sorted(curve.y, reverse=True) and len(curve.y) == cli.dumps.H - 1 and curve.y[0] > 0
-    assert set(table(analyses.models_section(measured), "The weight chosen")) == {"first", "second"}
+    assert set(table(analyses.models_section(measured), "Language models")) == {"2-gram", "3-gram"}
     duels = table(analyses.heads_section(measured), "Repetition")
     for task in measured.figures.tasks:
         assert duels[task["task"]][2:5] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
@@ -94,7 +96,7 @@ def figures() -> Figures:
         name: Tally(tokens=np.array([5208]), passes=np.array([own]), accepted=0, verified=16 * (own - 1))
         for name, own in passes.items()
     }
-    task = TaskResult(task="one", loop_share=0.9, tallies=tallies, repetition={}, duel=None)
+    task = TaskResult(task="one", sequences=10, loops=9, tallies=tallies)
     return Figures.of(DumpResult(kind="forced", tasks=[task], lattices=1))
 
 
@@ -137,39 +139,48 @@ def test_measured_speed_of_another_table_is_refused(tmp_path):
     refuses(ValueError, lambda: results.measured_speed(tmp_path / "c.jsonl"), "c.jsonl")
 
 
-def test_lists_of_names_hold_drafters():
-    """Every drafter that a table, plot or comparison singles out is one of the registry, or a row beside them."""
+def test_lists_of_names_hold_rows():
+    """Every row that a table, plot or comparison singles out is one of the registry, or beside them."""
     from rescore.decode.cli.verbs import run
-    from rescore.decode.replay import figures as compared
     from rescore.decode.report import measured
 
-    lists = (plots.STYLES, plots.SEVERAL, [*plots.SEVERAL.values()], *compared.PAIRS, measured.EVERYWHERE)
-    lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
-    lists += (*plots.MAIN,)
-    lists += (results.REFERENCES, results.CONTROLS, results.PUBLISHED, results.SOURCES)
-    stems = {
-        re.sub("( tuned by task| tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names
-    }
-    assert stems - {"oracle", "neural beam"} <= SPECS.keys() and len(stems) > 15
+    lists = (plots.STYLES, plots.SEVERAL, [*plots.SEVERAL.values()], *headline.PAIRS, measured.EVERYWHERE)
+    lists += (run.BOLD, [*run.TIMED.values()], results.CONTROLS)
+    stems = {re.sub("( tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names}
+    titles = {row.title for spec in SPECS.values() for row in spec.rows}
+    assert stems - {"oracle", "neural beam"} <= titles and len(stems) > 15
 
 
-def overall(**drafters: tuple[float, float]) -> dict:
-    """Block efficiency and verified tokens by name, whose blanks are underscores."""
-    named = {name.replace("_", " "): values for name, values in drafters.items()}
-    return {
-        "block_efficiency": {name: efficiency for name, (efficiency, _) in named.items()},
-        "verified_per_pass": {name: verified for name, (_, verified) in named.items()},
-    }
+HEADS = ["base", "parallel-base", "heads-tree 16", "heads-tree 64", "blend-without-heads 16", "blend 16", "blend 64"]
+MODEL = ["rescored", "parallel-rescored", "tree 16", "lm-alone 16"]
+BARE = ["prompt-lookup", "racer 16", "racer 64", "lm-alone 16", "blend-without-lm 16", "blend 16", "blend 64"]
 
 
-def test_the_best_within_the_budget_against_base():
-    """More verified tokens and the oracle do not count: 1.91 / 1.25 = 1.528."""
-    found = overall(
-        base=(1.25, 5.0), tree_16=(1.5, 15.8), blend_16=(1.91, 16.0), blend_64=(2.5, 64.0), oracle=(2.2, 5.0)
-    )
-    assert results.verdict(found) == (
-        "Best with 16 verified tokens: blend, 1.91 tokens per pass, 53% over base (1.25, the heads' own draft)."
-    )
+@pytest.mark.parametrize(
+    "names, first, best",
+    [
+        (HEADS, ["base", "parallel-base", "heads-tree 16", *HEADS[-3:]], "blend 16"),
+        ([*HEADS, *MODEL], ["base", "parallel-rescored", "tree 16", *HEADS[-3:]], "blend 16"),
+        (
+            [*MODEL, *HEADS, "blend tuned 16"],
+            ["base", *MODEL[1:3], HEADS[4], "blend tuned 16", HEADS[6]],
+            "blend tuned 16",
+        ),
+        (HEADS[:4], ["base", "parallel-base", "heads-tree 16"], "heads-tree 16"),  # of several models
+        (BARE, ["prompt-lookup", "racer 16", "lm-alone 16", "blend 16", "blend 64"], "blend 16"),
+    ],
+)
+def test_the_rows_that_come_first(names, first, best):
+    assert headline.leading([*names, "oracle"]) == [*first, "oracle"]
+    assert headline.best(names) == best and headline.reference(names) == first[0]
+
+
+def test_the_best_of_few_nodes_against_base():
+    """More verified tokens and the oracle do not count."""
+    efficiency = {"base": 1.25, "tree 16": 1.5, "blend 16": 1.91, "blend 64": 2.5, "oracle": 2.2}
+    told = results.verdict({"block_efficiency": efficiency})
+    assert_named(told, ["blend 16", "1.91", "base", "1.25"])
+    assert not {"1.50", "2.50", "2.20"} & set(re.findall(r"\d\.\d\d", told))
 
 
 def test_passes_replay_the_tree(made, tmp_path):
@@ -247,10 +258,11 @@ SIZE = 12
 
 @pytest.fixture(scope="module")
 def replayed(headless):
-    """(dump, drafter, rescorer, result)"""
+    """(dump, reliability, rescorer, result)"""
     dump, rescorer = Dump.open(headless / "dump"), Rescorer(NGram.open(headless / "lm.ngram"), calibration=HEADLESS)
-    drafter = tree_replay(rescorer, {"blend 12": SIZE})
-    return dump, drafter, rescorer, replay_dump(dump, [drafter])
+    drafter = replace(tree_replay(rescorer, {"blend 5": 5, "blend 12": SIZE, "blend 30": 30}), keep="blend 12")
+    counts = ReliabilityCounts("blend 12")
+    return dump, counts.result, rescorer, replay_dump(dump, [drafter], listeners=[counts.add])
 
 
 def visited_trees(dump, rescorer, task):
@@ -263,8 +275,8 @@ def visited_trees(dump, rescorer, task):
 
 
 def test_reliability_counts_nodes(replayed):
-    dump, drafter, rescorer, result = replayed
-    for found, task in zip(reliability(dump, drafter), result.tasks):
+    dump, reliability, rescorer, result = replayed
+    for found, task in zip(reliability(), result.tasks, strict=True):
         nodes, expected, accepted, passes = np.zeros(14, int), np.zeros(14), np.zeros(14, int), 0
         for ahead, tree in visited_trees(dump, rescorer, task.task):
             passes += 1

@@ -11,11 +11,10 @@ from msgspec import structs
 from tokenizers import Tokenizer, models
 
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings
+from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.draft_step import TOP
 from rescore.decode.models.target import Block
-from rescore.decode.tuning.tune import TreeWeights
 from rescore.lattice.split import Split
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))
@@ -93,9 +92,8 @@ def write_settings(path: Path, lm: Path, slots: int = 3, **changes: Any) -> None
     text = ((0.0, 1.0, -1.0), (0.5, 1.0, -1.0))
     settings = {"objective": "tokens per pass", "tokenizer_sha256": None, "values": {}, "top_k": 5, "p": 4}
     settings |= {
-        "trees": {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=text)) for kind in KINDS},
+        "trees": Calibration(text=text),
         "paths": PathWeights(head=(1.0,), alpha=((0.5,),)),
-        "scalar_alpha": {"paths": 0.5, "trees": 0.3},
         "split": Split(dump_sha256="0" * 64, tune={}),
         "models": (ModelFile.of(lm),),
     }
@@ -104,8 +102,7 @@ def write_settings(path: Path, lm: Path, slots: int = 3, **changes: Any) -> None
 
 def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
     """The same for models without heads; weights: changes of the calibration."""
-    trees = {"blend": TreeWeights(overall=structs.replace(HEADLESS, **weights))}
-    write_settings(path, lm, slots=0, top_k=0, p=0, trees=trees, paths=None, scalar_alpha={})
+    write_settings(path, lm, slots=0, top_k=0, p=0, trees=structs.replace(HEADLESS, **weights), paths=None)
 
 
 @torch.inference_mode()

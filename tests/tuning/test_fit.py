@@ -14,7 +14,6 @@ from support.running_text import Text, share
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.tuning import choices as of_dumps
 from rescore.decode.tuning import fit, fit_shares, logit
-from rescore.decode.tuning.tune_paths import Trials, climb, refine
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.build.in_memory import build
@@ -193,34 +192,6 @@ def test_no_text_is_refused(world):
     refuses(ValueError, lambda: fit.fit_calibration([], world[1], text=None), "fit")
     refuses(ValueError, lambda: fit.fit_weights([], [world[1]]), "fit")
     refuses(ValueError, lambda: fit_shares.fit_shares([], world[1]), "fit")
-
-
-GRID = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-
-@given(st.floats(0.1, 10))
-def test_refine_closes_in_on_a_hill(top):
-    trials = Trials(lambda x: -abs(x - top))
-    found = refine(trials, GRID, 12)
-    at = min(range(len(GRID)), key=lambda i: abs(GRID[i] - top))
-    assert abs(found - top) <= 0.02 * (GRID[min(at + 1, 5)] - GRID[max(at - 1, 0)])
-    assert len(trials.values) <= len(GRID) + 2 + 12
-
-
-@given(st.lists(st.floats(-5, 5), min_size=6, max_size=6), st.integers(0, 5))
-def test_the_best_trial_counts(values, start):
-    """For any function the result is the best number tried, the smallest on ties."""
-    known = dict(zip(GRID, values))
-    for search in (lambda trials: refine(trials, GRID, 3), lambda trials: climb(trials, GRID, start)):
-        trials = Trials(lambda x: known.get(x, -9.0))
-        found = search(trials)
-        assert trials.values[found] == max(trials.values.values())
-        assert found == min(x for x, value in trials.values.items() if value == trials.values[found])
-
-
-@given(st.integers(0, 5), st.integers(0, 5))
-def test_climb_reaches_the_top_of_a_hill(top, start):
-    assert climb(Trials(lambda x: -abs(GRID.index(x) - top)), GRID, start) == GRID[top]
 
 
 PLANTED = ((-1.5, 0.6, -0.5), (-0.5, 0.7, -1.2), (0.5, 1.2, -0.8))

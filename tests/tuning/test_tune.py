@@ -13,16 +13,16 @@ from support import cli, dumps
 from support.changes import changed
 from support.refusals import refuses
 
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.blended_drafter import blend_rescorer
-from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.calibration import ALIKE, HEADLESS, Calibration
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import ModelFile, PathWeights, Settings, TreeWeights
+from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay.rows import Budgets, path_replay, rows_of, tree_replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
-from rescore.decode.tuning.tune import evaluate, heldout_json, tune
-from rescore.decode.tuning.tune_paths import GRID, mean_efficiency
+from rescore.decode.tuning.tune import FACTORS, evaluate, heldout_json, mean_efficiency, tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
@@ -41,7 +41,7 @@ def read_headless(headless):
 @pytest.fixture(scope="module")
 def tuned(read):
     told = []
-    found = tune(*read, paths=4, per_task=True, advance=told.append)
+    found = tune(*read, paths=4, advance=told.append)
     assert told and all(isinstance(one, str) for one in told)
     return found
 
@@ -86,43 +86,49 @@ def test_nothing_of_the_held_out_part_is_read(read, tmp_path):
 
 def test_the_best_of_what_was_tried(read, tuned):
     (dump, model), part = read, tuned.split.part("tune")
+    default, *fitted = tuned.paths.values
+    assert default == PathWeights(head=(1.0,), alpha=((DEFAULT_ALPHA,),)) and len(fitted) >= 2
+    for weights, value in tuned.paths.values.items():
+        drafter = path_replay(weights.rescorer([model]), {"p": 4})
+        assert log_efficiency(dump, part, drafter) == pytest.approx(value, abs=1e-12)
+    for calibration, value in tuned.trees.values.items():
+        drafter = tree_replay(Rescorer(model, calibration=calibration, least=ALIKE), {"16": 16, "64": 64})
+        assert log_efficiency(dump, part, drafter) == pytest.approx(value, abs=1e-12)
+    for tried in (tuned.paths, tuned.trees):
+        assert tried.values[tried.best] == max(tried.values.values())
+    assert [one.text for one in tuned.trees.values] == [None, fit_shares(blocks_of(dump, part), model)]
 
-    def of_paths(weights: PathWeights) -> float:
-        return log_efficiency(dump, part, path_replay(weights.rescorer([model]), {"p": 4}))
 
-    scalar, chosen = tuned.paths.scalar, of_paths(tuned.paths.weights)
-    assert set(GRID) <= set(scalar.efficiency) and scalar.best in scalar.efficiency
-    for alpha in scalar.efficiency:
-        assert chosen >= of_paths(PathWeights.scalar(alpha, 1)) - 1e-12
-    assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
-    for kind in ("closed", "open", "alone"):
-        tried, calibration = tuned.trees.tried[kind], tuned.trees.weights[kind].overall
-        drafter = tree_replay(Rescorer(model, calibration=calibration), {"16": 16, "64": 64}, heads=kind != "alone")
-        assert log_efficiency(dump, part, drafter) == pytest.approx(tried[calibration], abs=1e-12)
-        assert tried[calibration] == max(tried.values())
-        assert [one.text for one in tried] == [None, fit_shares(blocks_of(dump, part), model)]
+@pytest.mark.parametrize("top", FACTORS)
+def test_the_common_factor_of_alpha_climbs_a_hill(read, monkeypatch, top):
+    """From 1 to the factor whose paths are best; a hill between has one top."""
+
+    def of_paths(self, trial, weights):
+        return (
+            -abs(FACTORS.index(round(weights.alpha[0][0], 9)) - FACTORS.index(top)) if len(weights.head) > 1 else -9.0
+        )
+
+    monkeypatch.setattr("rescore.decode.tuning.tune.TrialReplays.of_paths", of_paths)
+    monkeypatch.setattr("rescore.decode.tuning.tune.fit_weights", lambda *_, **__: (np.ones(3), np.ones((1, 3))))
+    assert tune(*read, paths=4).paths.best.alpha == ((top,) * 3,)
 
 
 def test_calibrations_are_fitted_to_the_tuning_part(read, tuned):
-    (dump, model), part, found = read, tuned.split.part("tune"), tuned.trees.weights
-    whole = found["open"].overall
-    assert whole == fit_calibration(blocks_of(dump, part), model, text=whole.text)
-    assert set(found["closed"].by_task) == set(dump.tasks) and set(found["alone"].by_task) == set(dump.tasks)
-    for task, own in found["closed"].by_task.items():
-        assert own == structs.replace(fit_calibration(part.blocks(dump, task), model, text=own.text), open=False)
-        assert own.text in (None, fit_shares(list(part.blocks(dump, task)), model))
+    (dump, model), part = read, tuned.split.part("tune")
+    for calibration in tuned.trees.values:
+        assert calibration == fit_calibration(blocks_of(dump, part), model, text=calibration.text)
 
 
 def test_several_models(world, read):
     dump, paths = read[0], [world / name for name in ("lm.ngram", "b.ngram")]
     models = [NGram.open(path) for path in paths]
     found = tune(dump, models, paths=4)
-    assert found.trees is None and len(found.paths.weights.alpha) == 2
+    assert found.trees is None and len(found.paths.best.alpha) == 2
     found.settings(tuple(map(ModelFile.of, paths)), values={}).save(world / "two.json")
     loaded = Settings.load(world / "two.json")
     tuned = [name for name in evaluate(dump, loaded, models, "heldout").names if "tuned" in name]
     assert tuned == ["parallel-rescored tuned"] and loaded.trees is None
-    refuses(ValueError, lambda: loaded.calibrated("open"), "2")
+    refuses(ValueError, lambda: loaded.calibrated(), "2")
 
 
 def test_settings_are_kept(world, read, tuned, tmp_path):
@@ -133,28 +139,31 @@ def test_settings_are_kept(world, read, tuned, tmp_path):
     assert loaded.to_json(tmp_path) == settings.to_json(tmp_path)
     assert loaded.is_tuned_on(dump)
     block = next(dump.blocks("first"))
-    own = Rescorer(model, calibration=tuned.trees.weights["open"].overall)
-    trees = [one.tree(block.sausages()[0], block.history(0, 50), 8) for one in (own, loaded.calibrated("open"))]
-    assert trees[0].tokens.tolist() == trees[1].tokens.tolist() and trees[0].logq.tolist() == trees[1].logq.tolist()
-    assert loaded.calibration("closed", "first") == tuned.trees.weights["closed"].by_task["first"]
-    assert loaded.calibration("closed", "another") == tuned.trees.weights["closed"].overall
-    refuses(ValueError, lambda: loaded.calibration("ajar"), "'ajar'")
+    for is_open in (True, False):
+        own = Rescorer(model, calibration=structs.replace(tuned.trees.best, open=is_open))
+        both = (own, loaded.calibrated(open=is_open))
+        mine, theirs = (one.tree(block.sausages()[0], block.history(0, 50), 8) for one in both)
+        assert mine.tokens.tolist() == theirs.tokens.tolist() and mine.logq.tolist() == theirs.logq.tolist()
 
 
-def test_rows_of_tasks_are_those_of_their_calibrations(world, read, tuned):
-    dump, model = read
+def test_tuned_rows_are_those_of_the_calibration(world, read, tuned):
+    """Open, closed, and without the heads."""
+    (dump, model), best = read, tuned.trees.best
     result = evaluate(dump, settings_of(world, tuned), [model], "heldout")
-    for task in result.tasks:
-        own = tree_replay(Rescorer(model, calibration=tuned.trees.weights["open"].by_task[task.task]), {"x": 16})
-        (alone,) = replay_dump(dump, [own], tasks=[task.task], split=tuned.split.part("heldout")).tasks
-        assert task.passes["blend tuned by task 16"].tolist() == alone.passes["x"].tolist()
+    for name, calibration, heads in (
+        ("blend tuned 16", best, True),
+        ("tree tuned 16", structs.replace(best, open=False), True),
+        ("blend-without-heads tuned 16", Calibration(text=best.text).without_heads(), False),
+    ):
+        own = tree_replay(Rescorer(model, calibration=calibration), {"x": 16}, heads=heads)
+        for task, alone in zip(result.tasks, replay_dump(dump, [own], split=tuned.split.part("heldout")).tasks):
+            assert task.passes[name].tolist() == alone.passes["x"].tolist()
     drafters = heldout_json(result, 3)["drafters"]
-    assert drafters["blend tuned by task 16"]["difference"]["against"] == "blend tuned 16"
     assert drafters["tree tuned 64"]["difference"]["against"] == "tree 64" and "difference" not in drafters["tree 64"]
 
 
 def test_threads_change_nothing(read, tuned):
-    assert tune(*read, paths=4, per_task=True, threads=3) == tuned
+    assert tune(*read, paths=4, threads=3) == tuned
 
 
 def test_refusals(read, read_headless, headless, tmp_path):
@@ -173,7 +182,7 @@ def test_refusals(read, read_headless, headless, tmp_path):
 @pytest.fixture(scope="module")
 def good(world, headless, read_headless, tuned) -> dict[str, dict]:
     blend = tune(*read_headless).settings((ModelFile.of(headless / "lm.ngram"),), values={})
-    blend.trees["blend"] = TreeWeights(overall=HEADLESS)
+    blend = structs.replace(blend, trees=HEADLESS)
     return {"heads": settings_of(world, tuned).to_json(world), "no heads": blend.to_json(headless)}
 
 
@@ -188,26 +197,26 @@ def good(world, headless, read_headless, tuned) -> dict[str, dict]:
         ("heads", "models.0.path", "", ["models[0]", "''"]),
         ("heads", "slots", 0, ["top_k", "6"]),
         ("heads", "slots", 4, ["4", "3"]),
-        ("heads", "paths.way", "guessed", ["paths.way", "scalar", "fitted", "'guessed'"]),
+        ("heads", "paths.way", "fitted", ["'way'"]),
         ("heads", "paths.alpha", [[1, 2]], ["paths", "2"]),
         ("heads", "paths.head", [10**400], ["paths.head[0]", "1000"]),
-        ("heads", "scalar_alpha.trees", 1001, ["scalar_alpha['trees']", "1001"]),
-        ("heads", "trees.open.overall.head", [0.1, 0.2], ["calibration"]),
+        ("heads", "trees.head", [0.1, 0.2], ["calibration"]),
+        ("heads", "trees", None, ["trees", "None"]),
         ("heads", "split", {}, ["split.dump_sha256"]),
         ("heads", "tokenizer_sha256", "xyz", ["tokenizer_sha256", "'xyz'"]),
         ("heads", "seed", 1 << 64, ["seed", "18446744073709551616"]),
         ("heads", "program", "x" * 101, ["program"]),
         ("no heads", "slots", -1, ["slots", "-1"]),
         ("no heads", "slots", 3, ["top_k", "0"]),
-        ("no heads", "paths", {"way": "fitted", "head": [1], "alpha": [[1]]}, ["paths"]),
+        ("no heads", "paths", {"head": [1], "alpha": [[1]]}, ["paths"]),
         ("no heads", "models", [{"path": "a", "bytes": 1, "crc32": 1}] * 2, ["models"]),
-        ("no heads", "trees", {}, ["trees"]),
-        ("no heads", "trees.blend.overall.text", None, ["blend"]),
-        ("no heads", "trees.blend.overall.alpha", [1.0, 1.0], ["calibration", "2"]),
-        ("no heads", "trees.blend.overall.open", False, ["blend"]),
-        ("no heads", "trees.blend.overall.text", [[0, 1]], ["text[0]", "3", "[0, 1]"]),
-        ("no heads", "trees.blend.overall.text", [[0, 1, math.nan]], ["text[0]", "[2]", "nan"]),
-        ("no heads", "trees.blend.overall.soft", [0.5], ["'soft'"]),
+        ("no heads", "trees", None, ["trees", "None"]),
+        ("no heads", "trees.text", None, ["trees", "null"]),
+        ("no heads", "trees.alpha", [1.0, 1.0], ["trees", "(1.0, 1.0)"]),
+        ("no heads", "trees.open", False, ["trees"]),
+        ("no heads", "trees.text", [[0, 1]], ["text[0]", "3", "[0, 1]"]),
+        ("no heads", "trees.text", [[0, 1, math.nan]], ["text[0]", "[2]", "nan"]),
+        ("no heads", "trees.soft", [0.5], ["'soft'"]),
     ],
 )
 def test_hostile_settings(good, tmp_path, kind, path, value, message):
@@ -232,39 +241,38 @@ def lm(request, read_headless) -> NGram | None:
 def blended(read_headless, lm):
     told = []
     found = tune(read_headless[0], lm or (), advance=told.append)
-    assert len(told) == len(found.trees.tried["blend"]) == 2
+    assert len(told) == 1 + len(found.trees.values) == 3
     return found
 
 
 def test_the_best_of_what_was_tried_without_heads(read_headless, lm, blended):
-    dump, part, tried = read_headless[0], blended.split.part("tune"), blended.trees.tried["blend"]
+    dump, part, tried = read_headless[0], blended.split.part("tune"), blended.trees.values
     shares = fit_shares(blocks_of(dump, part), lm or NGram.uniform(dumps.V))
     assert list(tried) == [HEADLESS, structs.replace(HEADLESS, text=shares)]
     for calibration, found in tried.items():
         drafter = tree_replay(blend_rescorer(dumps.V, lm, calibration), {"16": 16, "64": 64})
         assert found == pytest.approx(log_efficiency(dump, part, drafter), abs=1e-12)
-    assert tried[blended.trees.weights["blend"].overall] == max(tried.values())
+    assert tried[blended.trees.best] == max(tried.values())
 
 
 def test_shares_that_draft_worse_are_not_kept(read_headless, monkeypatch):
     never = ((-20.0, 0.0, 0.0),) * len(HEADLESS.text)
     monkeypatch.setattr("rescore.decode.tuning.tune.fit_shares", lambda *_: never)
     found = tune(read_headless[0])
-    tried = found.trees.tried["blend"]
-    assert found.trees.weights["blend"].overall == HEADLESS
+    tried = found.trees.values
+    assert found.trees.best == HEADLESS
     assert tried[HEADLESS] > tried[structs.replace(HEADLESS, text=never)]
 
 
 def test_settings_without_heads_are_kept_and_replayed(headless, read_headless, lm, blended):
-    dump, best = read_headless[0], blended.trees.weights["blend"].overall
+    dump, best = read_headless[0], blended.trees.best
     files = (ModelFile.of(headless / "lm.ngram"),) if lm else ()
     blended.settings(files, values={"blend 16": 1.5}, seed=7).save(headless / "sub" / "s.json")
     loaded = Settings.load(headless / "sub" / "s.json")
-    assert loaded.calibration("blend") == best and loaded.split == blended.split
-    rescorer = loaded.calibrated("blend")
+    assert loaded.calibration == best and loaded.split == blended.split
+    rescorer = loaded.calibrated()
     assert rescorer.calibration == best and rescorer.models[0].order == (3 if lm else 1)
-    refuses(ValueError, lambda: loaded.calibration("open"), "'open'")
-    refuses(ValueError, lambda: loaded.rescorer(), "'blend'")
+    refuses(ValueError, lambda: loaded.rescorer(), "paths")
     drafters = rows_of(dump, Rescorer(lm or ()), Budgets(), settings=loaded)
     result = replay_dump(dump, drafters, split=loaded.split.part("heldout"))
     for name in ("blend-without-lm 16", "blend-without-lm tuned 64", "lm-alone 16"):
@@ -279,8 +287,7 @@ def test_default_weights_of_settings_keep_their_own_model(read_headless):
     """Beside another --lm: the tuned row is that of the settings' model, the other that of the given one."""
     dump, mine = read_headless
     other = NGram.uniform(mine.vocab_size)
-    settings = tune(dump, mine).settings((), values={})
-    settings.trees["blend"] = TreeWeights(overall=HEADLESS)
+    settings = structs.replace(tune(dump, mine).settings((), values={}), trees=HEADLESS)
     budgets, only = Budgets(nodes=(16,)), ("blend",)
     (given, tuned) = rows_of(dump, Rescorer(other), budgets, settings=settings, tuned=[mine], only=only)
     block = next(dump.blocks())

@@ -13,7 +13,8 @@ from rescore.decode.cli.groups import LINES, DecodingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
 from rescore.decode.cli.values import Written, did_you_mean, int_between
-from rescore.decode.draft.registry import SPECS, Spec, row_name
+from rescore.decode.draft.registry import SPECS, Row, Spec, row_name
+from rescore.decode.draft.sources import AUTO
 from rescore.lattice.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Plan:
     """A row of the table.
 
     kind     of our drafter; None for peers
-    options  that override the command line
+    options  of `CommandSources.make`
     """
 
     name: str
@@ -203,8 +204,9 @@ def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
     if args.engine:
         from rescore.decode.bench.llama_cpp import LLAMA_CPP as peers
     for spec in SPECS.values():
-        if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
-            yield from plans(spec, len(args.lm))
+        for row in spec.rows if spec.name != "none" else ():
+            if all(given(args, model, spec, need) for need in (*spec.needs, *row.needs)):
+                yield from plans(spec, row, len(args.lm))
     yield from (Plan(name=name, kind=None) for name in peers)
 
 
@@ -216,19 +218,19 @@ def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bo
     return bool(getattr(args, need) or (need == "lm" and "settings" in spec.options and args.settings))
 
 
-def plans(spec: Spec, lms: int) -> Iterator[Plan]:
-    """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
-    if lms > 1 and spec.one_lm:
+def plans(spec: Spec, row: Row, lms: int) -> Iterator[Plan]:
+    """A row at its sizes; none if it weighs one n-gram model and there are several."""
+    if lms > 1 and spec.one_lm and "lm" not in row.without:
         return
-    nodes = spec.sizes.nodes
-    if spec.searches_q:
-        for size in (*SIZES, "auto"):
-            yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
+    sizes, how = row.sizes or spec.sizes, {"row": row}
+    if sizes.nodes == AUTO:
+        for size in (*SIZES, AUTO):
+            yield Plan(name=f"{row.title} {size}", kind=spec.name, options={**how, "nodes": size})
         return
-    name, options = (row_name(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
-    yield Plan(name=name, kind=spec.name, options=options)
-    if (spec.sizes.paths or 1) > 1:  # the paper's form
-        yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
+    name, own = (row_name(row.title, SIZES[0]), {"nodes": SIZES[0]}) if sizes.nodes else (row.title, {})
+    yield Plan(name=name, kind=spec.name, options={**how, **own})
+    if (sizes.paths or 1) > 1:  # the paper's form
+        yield Plan(name=f"{name}, rows", kind=spec.name, options={**how, **own, "layout": "rows"})
 
 
 def contenders_of(args: BenchDecodeArgs, model: LazyModel, plans: Sequence[Plan], longest: int) -> Iterator[System]:

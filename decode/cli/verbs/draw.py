@@ -184,8 +184,8 @@ def drafting(args: DrawArgs, dump: Dump) -> tuple[Drawn, Rescorer]:
     assert found.paths is not None, "settings for a model with heads have weights of paths"
     strings = found.paths.rescorer(rescorer.models, args.threads)
     trees = {"tree": ("heads-tree", Rescorer(threads=args.threads))}
-    for name, kind in (("tree", "closed"), ("blend", "open")) if found.trees else ():
-        tuned = Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads)
+    for name, open in (("tree", False), ("blend", True)) if found.trees else ():
+        tuned = found.calibrated(open=open, models=rescorer.models, threads=args.threads)
         trees[name] = (f"{name} tuned", tuned)
     return Drawn(strings=strings, trees=trees, top_k=found.top_k), rescorer
 

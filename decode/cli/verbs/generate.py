@@ -98,8 +98,8 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     )
     drafter: str | None = option(
         "NAME",
-        "the drafter (default: neural with --neural, else blend; tree with heads "
-        "and --alpha or several --lm; if the model does not support trees, rescored with heads and none without)",
+        "the drafter (default: neural with --neural, else blend; with heads tree if --alpha is given, and paths with "
+        "several --lm; if the model does not support trees, paths with heads and none without)",
         choices=tuple(SPECS),
     )
     layout: str | None = option(

@@ -188,9 +188,7 @@ def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: Repor
 
         neural = neural_of(args.neural, args, dump, advance) if args.neural else None
         slow = len(neural.names) if neural else 0
-        bar.update(
-            progress, total=rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump), slow)
-        )
+        bar.update(progress, total=rows_to_come(dump, options.split.part(options.part), options.tasks_of(dump), slow))
         return report(dump, rescorer, options, neural=neural, advance=advance)
 
 

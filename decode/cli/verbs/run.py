@@ -19,10 +19,9 @@ from rescore.lattice.atomic import atomic_file
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings
     from rescore.decode.draft.text_memory import TextMemory
-    from rescore.decode.replay.replay import Outcome
     from rescore.decode.replay.rows import Budgets
     from rescore.decode.replay.run import DumpResult
-    from rescore.decode.replay.table import RecordWriter
+    from rescore.decode.replay.table import Lines, RecordWriter
     from rescore.lattice.dump import Dump
     from rescore.lattice.dump_block import DumpBlock
     from rescore.lattice.split import SplitPart
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 LARGEST = 128  # nodes
 TIMED = {"paths": "parallel-rescored", "tree": row_name("tree", LARGEST), "blend": row_name("blend", LARGEST)}
 BOLD = ("tree", "tree tuned", "blend", "blend tuned")
-BASELINES = ("base", "prompt-lookup")
 # Facts of each task, below its block efficiencies: of any dump, and of heads with an n-gram model.
 FACTS: dict[str, Callable[[Report], str]] = {
     "sequences": lambda task: f"{task['sequences']:,}",
@@ -54,8 +52,8 @@ class RunArgs(TaskArgs, RescoringArgs, ReportedArgs):
              blend N                 under one q of all sources; blend-without-heads
                                      and blend-without-lm lack one: controls
              oracle                  the best that any choice of candidates reaches
-             "tuned": with the weights of --settings; "by task": its weights for
-             each task; "with memory": with --memory as a further source.
+             "tuned": with the weights of --settings; "with memory": with --memory
+             as a further source.
              On the dump that was tuned on, only the held-out part is replayed.
     columns  verified           draft tokens verified per target pass
              one per task       block efficiency
@@ -183,14 +181,14 @@ def open_memory(path: Path | None, dump: Dump) -> TextMemory | None:
     return TextMemory.open(path, vocab_size=header.vocab_size, end_of_text=header.end_of_text, frozen=True)
 
 
-def write_paths(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
+def write_paths(writer: RecordWriter, dump: Dump, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
     """Writes the p best paths of every row they visit."""
     from rescore.decode.replay.table import write_drafts
 
-    one = next((outcomes[name] for name in ("parallel-rescored", "parallel-base") if name in outcomes), None)
-    if one is None or one.drafts is None:
+    own = next((lines[name] for name in ("parallel-rescored", "parallel-base") if name in lines), None)
+    if own is None:
         raise Misuse(f"--drafts: {dump.path} is of a model without heads, and so without paths to write")
-    write_drafts(writer, dump, block, one.drafts, one.visited)
+    write_drafts(writer, dump, block, own)
 
 
 def parts_of(dumps: Sequence[Dump], args: RunArgs, settings: Settings | None) -> list[SplitPart | None]:
@@ -258,70 +256,25 @@ def to_json(
 Report = dict[str, Any]
 
 
-def either(name: str, nodes: int) -> tuple[str, str]:
-    """A drafter's rows of one size, the better one first."""
-    return row_name(name + " tuned", nodes), row_name(name, nodes)
-
-
-# The rows that are printed unasked, each the first of its alternatives that was replayed: with heads and without.
-ROWS = (
-    ("base",),
-    ("parallel-rescored", "parallel-base"),
-    (*either("tree", 16), "heads-tree 16"),
-    either("blend-without-heads", 16),
-    either("blend", 16),
-    either("blend", 64),
-    ("oracle",),
-)
-ROWS_WITHOUT_HEADS = (
-    ("prompt-lookup",),
-    ("suffix-decoding 16",),
-    ("token-recycling 16",),
-    ("logit-spec 16",),
-    ("racer 16",),
-    ("lm-alone 16",),
-    either("blend", 16),
-    either("blend", 64),
-)
-BEST = (*either("blend", 16), *either("tree", 16), "heads-tree 16")  # there is no blend with several models
-
-
 def summary(report: Report) -> list[Part]:
     """A verdict, and at most eight rows of means over the tasks."""
-    rows = shown_rows(report)
+    from rescore.decode.replay import headline
+
+    rows = headline.leading(report["settings"]["drafters"])
+    best = headline.best(rows)
+    of_dumps = ", ".join(
+        f"{headline.verdict(best, one['block_efficiency'])} ({title(report, one).partition(', ')[2]})"
+        for one in report["overall"]
+    )
     shown = {**report, "settings": {**report["settings"], "drafters": rows}}
-    table = TextTable("drafter", rows, means_columns(shown), bold={best_of(report)})
     return [
-        verdict(report),
+        f"{best}: tokens per pass {of_dumps}",
         "",
         "tokens per pass, mean over the tasks; ±: half of the 95% interval; verified: draft tokens per later pass",
-        table,
+        TextTable("drafter", rows, means_columns(shown), bold={best}),
         "",
         settings_line(report),
     ]
-
-
-def shown_rows(report: Report) -> list[str]:
-    replayed = report["settings"]["drafters"]
-    wanted = ROWS if "base" in replayed else ROWS_WITHOUT_HEADS
-    found = [next((name for name in names if name in replayed), None) for names in wanted]
-    return [name for name in found if name]
-
-
-def best_of(report: Report) -> str:
-    rows = shown_rows(report)
-    return next(name for name in BEST if name in rows)
-
-
-def verdict(report: Report) -> str:
-    """The best drafter of 16 nodes against the heads' own draft, or against prompt lookup where there are no heads."""
-    best, parts = best_of(report), []
-    for one in report["overall"]:
-        efficiency = one["block_efficiency"]
-        base = next(name for name in BASELINES if name in efficiency)
-        of = title(report, one).partition(", ")[2]
-        parts.append(f"{efficiency[best]:.2f} where {base} has {efficiency[base]:.2f} ({of})")
-    return f"{best}: tokens per pass {', '.join(parts)}"
 
 
 def tables(report: Report) -> list[Part]:

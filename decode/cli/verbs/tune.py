@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import values
 from rescore.decode.cli.groups import DumpArgs, ThreadArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option, value_errors_of
-from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
+from rescore.decode.cli.options import Misuse, ReportedArgs, option, value_errors_of
+from rescore.decode.cli.output import Part, Result, TextTable, column, ends, half_width
 from rescore.decode.cli.values import Written, int_between
 from rescore.decode.draft.registry import split
 
 if TYPE_CHECKING:
     from rescore.decode.tuning.tune import Tuned
-    from rescore.decode.tuning.tune_paths import ScalarTuning
     from rescore.lattice.dump import Dump
     from rescore.lm.model.ngram import NGram
 
@@ -32,27 +31,25 @@ class TuneArgs(DumpArgs, ThreadArgs, ReportedArgs):
     report the gain on the rest, and write a settings file for --settings of `run`
     and `generate` (docs/use/tuning.md).
 
-    tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
-             golden-section search), or one per slot and model with the heads'
-             temperatures (fitted); the better of the two
-             calibration of closed and open trees: temperature, alpha, prior and
-             floor of each slot, and the shares of the running text (all fitted)
+    tuned    for the p best paths: a temperature of each head, and alpha of each slot
+             and model (fitted), if these are better than the default alpha
+             for trees: temperature, alpha, prior and floor of each slot, and the
+             shares of the running text (fitted), if it is better with them
              for a dump without heads: the shares of the running text (fitted)
     rows     drafters of `rescore run` with default weights (the default alpha), and
-             tuned: the p best paths, closed trees (tree), trees with all sources
-             (blend), also for each task
+             tuned: the p best paths, trees of the heads' candidates (tree), trees
+             with all sources (blend)
     columns  tuning     mean over tasks on the tuning part; not a result
              then       block efficiency on the held-out part, mean and half of its
                         95% interval
-             change     difference to the default (for "by task": to the calibration
-                        on all tasks), with its interval and p-value
+             change     difference to the default, with its interval and p-value
 
     examples:
       rescore tune data/demo/greedy --lm data/demo/demo.ngram -o settings.json
       rescore run data/demo/greedy --settings settings.json
       rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
       rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
-      rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json
+      rescore tune DUMP --lm LM --tune-sequences 50 --json tuned.json
     """
 
     lm: Sequence[Path] = option(
@@ -68,7 +65,6 @@ class TuneArgs(DumpArgs, ThreadArgs, ReportedArgs):
         "first sequences of each task that form the tuning part (default: 100, at most half)",
         int_between(1, 2**48),
     )
-    per_task: bool = flag("also calibrate trees for each task")
     paths: int = option("P", "paths verified in parallel", int_between(1, 1024), default=16)
     top_k: int | None = option("K", "candidates per slot (default: all in the dump)", int_between(1, 64))
     seed: int = option(None, "seed of the bootstrap", values.seed, default=0, rare=True)
@@ -79,8 +75,7 @@ def run(args: TuneArgs) -> Result:
 
     from rescore.decode.cli import models, screen
     from rescore.decode.draft.settings import ModelFile
-    from rescore.decode.tuning.tune import evaluate, heldout_json, tune
-    from rescore.decode.tuning.tune_paths import mean_efficiency
+    from rescore.decode.tuning.tune import evaluate, heldout_json, mean_efficiency, tune
     from rescore.lattice.split import Split
 
     models.check_once(args.lm, "--lm {}: expected each model once")
@@ -97,7 +92,6 @@ def run(args: TuneArgs) -> Result:
             split=Split.of_dump(dump, args.tune_sequences),
             paths=args.paths,
             top_k=args.top_k,
-            per_task=args.per_task,
             threads=args.threads,
             advance=stage,
         )
@@ -130,31 +124,20 @@ def open_lm(path: Path, dump: Dump) -> NGram:
 
 
 def trials(tuned: Tuned) -> Report:
-    """All trials on the tuning part: the values tried and their block efficiency."""
+    """All weights tried, with what they reached on the tuning part."""
+    from msgspec import to_builtins
 
-    def scalar(one: ScalarTuning) -> Report:
-        return {
-            "judged": one.judged,
-            "best": one.best,
-            "efficiency": [{"alpha": alpha, **values} for alpha, values in one.efficiency.items()],
-        }
-
-    of_paths = tuned.paths and {
-        "scalar": scalar(tuned.paths.scalar),
-        "scalar_trees": tuned.paths.scalar_trees and scalar(tuned.paths.scalar_trees),
-        "fitted_alpha_times": list(tuned.paths.fitted.items()),
+    tried = {"paths": tuned.paths, "trees": tuned.trees}
+    return {
+        drafts: own and [{"weights": to_builtins(weights), "value": value} for weights, value in own.values.items()]
+        for drafts, own in tried.items()
     }
-    of_trees = tuned.trees and {
-        kind: [{"text": one.text, "value": value} for one, value in tried.items()]
-        for kind, tried in tuned.trees.tried.items()
-    }
-    return {**(of_paths or {}), "text": of_trees}
 
 
 def tables(report: Report, dump: Dump) -> list[Part]:
     settings = report["settings"]
     lines = heldout_tables(report, dump)
-    lines += ["", *(weight_tables if settings["paths"] else share_tables)(report)]
+    lines += ["", *(weight_tables if settings["paths"] else share_tables)(settings)]
     if settings["trees"] is None:
         from rescore.decode.draft.rescorer import MERGE
 
@@ -162,12 +145,11 @@ def tables(report: Report, dump: Dump) -> list[Part]:
     return lines
 
 
-def share_tables(report: Report) -> list[Part]:
+def share_tables(settings: Report) -> list[Part]:
     """The shares of the running text, for a model without heads."""
     from rescore.decode.draft.calibration import HEADLESS
-    from rescore.decode.draft.settings import BLEND
 
-    tuned = report["settings"]["trees"][BLEND]["overall"]["text"]
+    tuned = settings["trees"]["text"]
     columns = [
         column(f"{weight}, {name}", values, ".3g")
         for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned))
@@ -191,38 +173,22 @@ def heldout_tables(report: Report, dump: Dump) -> list[Part]:
         column("interval", (ends(*one["interval"]) for one in changes)),
         column("p", (one["p_value"] for one in changes), ".3f"),
     ]
-    bold = {name for name in rows if split(name)[0].endswith((" tuned", " tuned by task"))}
+    bold = {name for name in rows if split(name)[0].endswith(" tuned")}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
     title = f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest"
     return [title, "", TextTable("block efficiency", list(rows), columns, bold=bold)]
 
 
-def weight_tables(report: Report) -> list[Part]:
-    """The weights of each head for all tasks together, and whether the running text is read, also by task."""
-    settings, tried = report["settings"], report["trials"]
-    paths, trees = settings["paths"], settings["trees"] or {}
+def weight_tables(settings: Report) -> list[Part]:
+    """The weights of each head, and whether the running text is read."""
+    paths, trees = settings["paths"], settings["trees"]
     weights = [("paths: head", paths["head"])]
     several = len(settings["models"]) > 1
     weights += [(f"alpha {place}" if several else "alpha", alpha) for place, alpha in enumerate(paths["alpha"], 1)]
-    for kind in ("closed", "open") if trees else ():
-        of = trees[kind]["overall"]
-        weights += [(f"{kind}: {name}" if name == "head" else name, of[name]) for name in WEIGHTS]
+    weights += [(f"trees: {name}" if name == "head" else name, trees[name]) for name in WEIGHTS if trees]
     heads = [str(slot + 2) for slot in range(settings["slots"])]
-    best = f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths"
-    if of_trees := tried["scalar_trees"]:
-        best += f", {of_trees['best']:.3g} for uncalibrated trees"
-    lines: list[Part] = [best]
     columns = [column(name, [*of] * (len(heads) // len(of)), ".2f") for name, of in weights]
-    lines += ["", TextTable("head", heads, columns)]
+    lines: list[Part] = [TextTable("head", heads, columns)]
     if trees:
-        tasks = list(trees["open"]["by_task"])
-        read = [
-            Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))])
-            for kind in trees
-        ]
-        lines += ["", TextTable("running text", ["all tasks", *tasks], read)]
+        lines.append(f"trees: the running text is {'used' if trees['text'] else 'not used'}")
     return lines
-
-
-def text(calibration: Report) -> str:
-    return "used" if calibration["text"] else "not used"

@@ -14,7 +14,7 @@ attributed to the same cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.replay import OracleReplay, Outcome, Replay
+from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.rows import tree_replay
 from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.table import Lines
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.split import SplitPart
 
 CAUSES = ("absent", "lm", "budget", "heads")
 
@@ -69,11 +69,9 @@ def lost_tokens(
     budget: int = 16,
     larger: int = 128,
     top_k: int | None = None,
-    tasks: Collection[str] | None = None,
-    split: SplitPart | None = None,
-    advance: Callable[[int], None] = lambda rows: None,
+    **options: Any,
 ) -> list[LostTokens]:
-    """Returns the lost tokens of each task for trees of `budget` nodes.
+    """Returns the lost tokens of each task for trees of `budget` nodes. options: of `replay_dump`.
 
     ValueError unless 1 <= budget < larger.
     """
@@ -83,10 +81,10 @@ def lost_tokens(
     drafters: list[Replay] = [
         tree_replay(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
         tree_replay(heads, {"heads": budget}, top_k=top_k, everywhere=True),
-        OracleReplay(widths={"oracle": top_k}),
+        OracleReplay(widths={"oracle": top_k}, everywhere=True),
     ]
     counts = LostCounts(draft="draft", larger="larger", heads="heads", oracle="oracle")
-    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[counts.add])
+    replay_dump(dump, drafters, listeners=[counts.add], **options)
     return counts.result()
 
 
@@ -100,10 +98,11 @@ class LostCounts:
         self._names = {"draft": draft, "larger": larger, "heads": heads, "oracle": oracle}
         self._found: dict[str, NDArray[np.int64]] = {}
 
-    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
-        rows = outcomes[self._names["draft"]].visited
-        possible = (block.truth(rows) >= 0).sum(axis=1)
-        accepted = {part: outcomes[name].accepted[rows] for part, name in self._names.items()}
+    def add(self, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
+        draft = lines[self._names["draft"]]
+        possible = (block.truth(draft.rows(block)[draft.made]) >= 0).sum(axis=1)
+        parts = {part: lines[name] for part, name in self._names.items()}
+        accepted = {part: own.accepted[own.position >= 0][draft.made] for part, own in parts.items()}
         self._found[block.task] = self._found.get(block.task, 0) + count_causes(possible, **accepted)
 
     def result(self) -> list[LostTokens]:

@@ -74,19 +74,34 @@ def recall(
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[TaskRecall]:
     """Returns the recall of each task. Without models `rescored` equals `on_path`."""
-    found: dict[str, list[NDArray[np.int64]]] = {}
+    counts = RecallCounts(rescorer, top_k)
     for block in chosen_blocks(dump, tasks, split, advance):
-        counts = count_block(block, rescorer, top_k)
-        found[block.task] = [a + b for a, b in zip(found[block.task], counts)] if block.task in found else counts
-    return [
-        TaskRecall(
-            task=task,
-            heads=Recall(hits=hits, total=total, first=1),
-            on_path=Recall(hits=path_hits, total=path_total, first=2),
-            rescored=Recall(hits=rescored_hits, total=path_total, first=2),
-        )
-        for task, (hits, total, path_hits, rescored_hits, path_total) in found.items()
-    ]
+        counts.add(block)
+    return counts.result()
+
+
+class RecallCounts:
+    """Collects recall block by block; `add` also listens to a replay."""
+
+    def __init__(self, rescorer: Rescorer, top_k: int | None = None):
+        self._rescorer, self._top_k = rescorer, top_k
+        self._found: dict[str, list[NDArray[np.int64]]] = {}
+
+    def add(self, block: DumpBlock, lines: object = None) -> None:
+        counts, before = count_block(block, self._rescorer, self._top_k), self._found.get(block.task)
+        self._found[block.task] = [a + b for a, b in zip(before, counts)] if before else counts
+
+    def result(self) -> list[TaskRecall]:
+        """The recall of each task."""
+        return [
+            TaskRecall(
+                task=task,
+                heads=Recall(hits=hits, total=total, first=1),
+                on_path=Recall(hits=path_hits, total=path_total, first=2),
+                rescored=Recall(hits=rescored_hits, total=path_total, first=2),
+            )
+            for task, (hits, total, path_hits, rescored_hits, path_total) in self._found.items()
+        ]
 
 
 def count_block(block: DumpBlock, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
