@@ -125,8 +125,8 @@ class DrafterReplay:
     """A drafter at one or several budgets of which each is the beginning of the next: they share searches.
 
     budgets     nodes or paths of each name; None: as many as the drafter does by itself
-    make        makes the drafter of a block, for its task and with `RecordedHeads`; its drafts must not be drawn, nor
-                its size follow from measured times
+    make        makes the drafter of a block, with `RecordedHeads`; its drafts must not be drawn, nor its size follow
+                from measured times
     everywhere  drafts at every row, not only those that decoding visits, for comparisons row by row
     at_once     sequences whose session is open at once
     advance     called with the number of rows that sequences have advanced by

@@ -163,20 +163,27 @@ def _lost_counts(rescorer: Rescorer) -> LostCounts:
 
 
 def _order_rows(dump: Dump, rescorer: Rescorer, options: ReportOptions) -> tuple[Rows, list[Replay]]:
-    """The first model truncated to lower orders, and the others as they are; none without a model."""
+    """The first model truncated to lower orders, and the others as they are; none without a model. A single model's own
+    order is that of the rescored rows.
+    """
     if not rescorer.models:
         return {}, []
-    first, *further = rescorer.models
+    (first, *further), budgets, alpha = rescorer.models, options.budgets, rescorer.alpha[0].tolist()
     others = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models[1:], further), 2)}
-    alpha, budgets = rescorer.alpha[0].tolist(), options.budgets
-    return model_rows(
+    models: dict[str, NGram] = {**of_orders(first), **others}
+    same: Rows = {}
+    if not further and (whole := f"{first.order}-gram") in models:
+        del models[whole]
+        same = {name: {"model": whole, "p": p} for name, p in (("rescored", 1), ("parallel-rescored", budgets.p))}
+    rows, drafters = model_rows(
         dump,
-        {**of_orders(first), **others},
+        models,
         alpha=alpha if len(alpha) > 1 else alpha[0],
         paths=budgets.p,
         top_k=budgets.top_k,
         threads=rescorer.threads,
     )
+    return {**rows, **same}, drafters
 
 
 def rows_to_come(dump: Dump, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:

@@ -204,6 +204,7 @@ REFUSED = [
     ("train heads tiny-t5 --prompts prompts.jsonl -o out", 1, ["language"]),
     # bench, dump make
     (BENCH, 1, ["safetensors"]),
+    (f"{BENCH} --without lm", 2, ["--without", "--only"]),
     (f"{BENCH} --only tree", 2, ["--only", "'tree'", "16"]),
     (f"{BENCH} --lm 25.ngram", 1, ["25.ngram", V, V + 1]),
     (f"{BENCH} --prompts long.jsonl", 1, ["--max-tokens", "8", "64"]),

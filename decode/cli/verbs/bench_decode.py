@@ -102,6 +102,8 @@ def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
 
+    if args.without:
+        raise Misuse("--without: rows of the table leave sources out by themselves; choose rows with --only")
     use_threads(args.threads)
     model = open_lazy_model(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
     structure = open_structure(args, model)
