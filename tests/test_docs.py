@@ -35,12 +35,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), link
 
 
-UNWRAPPED = {DOCS / f"{name}.md" for name in ("how/open-trees", "use/dumped-logits", "use/huggingface")}
-UNWRAPPED |= {DOCS / f"use/{name}.md" for name in ("training-heads", "tuning")}
-WRAPPED = [page for page in PAGES if page not in UNWRAPPED]
-
-
-@pytest.mark.parametrize("page", WRAPPED, ids=[str(page.relative_to(ROOT)) for page in WRAPPED])
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_lines_have_at_most_120_columns(page):
     """But for tables, code, and words that are longer: `make format` wraps them."""
     text = page.read_text(encoding="utf-8")
