@@ -30,12 +30,13 @@ class Strings:
     """The n best distinct strings of a lattice, best first. Properties are computed when they are first asked for.
 
     cost   float64 [n], rescored
-    arcs   int64 of each, its cheapest path
+    paths  int64, the arcs of their cheapest paths, one after the other; that of string i ends before ends[i]
     """
 
     lattice: WordLattice
     cost: NDArray[np.float64]
-    arcs: list[NDArray[np.int64]]
+    paths: NDArray[np.int64]
+    ends: NDArray[np.int64]
     rescorer: LatticeRescorer
 
     def __repr__(self) -> str:
@@ -43,6 +44,11 @@ class Strings:
 
     def __len__(self) -> int:
         return len(self.cost)
+
+    @cached_property
+    def arcs(self) -> list[NDArray[np.int64]]:
+        """The arcs of each string's cheapest path."""
+        return np.split(self.paths, self.ends[:-1])[: len(self)]
 
     @cached_property
     def tokens(self) -> list[NDArray[np.int32]]:
@@ -142,7 +148,7 @@ class LatticeRescorer:
         cores = [model.core for model in self.models]
         found = _core.best_strings(cores, graphs, starts, self.alpha, paths=whole(p, "p"), threads=self.threads)
         return [
-            Strings(lattice=one, cost=cost, arcs=np.split(arcs, first[1:-1])[: len(cost)], rescorer=self)
+            Strings(lattice=one, cost=cost, paths=arcs, ends=first[1:], rescorer=self)
             for one, (cost, first, arcs) in zip(lattices, found)
         ]
 

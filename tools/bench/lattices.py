@@ -29,7 +29,7 @@ from rescore.lattice.word_lattice import WordLattice
 from rescore.lm.model.formats import load
 
 TOTAL = 40_000  # arcs searched for each size
-ROUNDS = 5
+ROUNDS, TURNS = 5, 3  # engines run in turns, so that other load affects both
 
 
 def random_lattice(text: NDArray[np.int64], arcs: int, degree: int, rng: np.random.Generator) -> WordLattice:
@@ -83,17 +83,20 @@ def main() -> None:
             lattices = [random_lattice(text, arcs, args.degree, rng) for _ in range(max(2, TOTAL // arcs))]
             for paths in args.paths:
                 starts = np.zeros(len(lattices), np.uint32)
-                theirs = run_search(program, file, lattices, starts, paths=paths, rounds=ROUNDS)
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                times, peers = (np.full(len(lattices), np.inf) for _ in range(2))
+                for _ in range(TURNS):
+                    theirs = run_search(program, file, lattices, starts, paths=paths, rounds=ROUNDS)
+                    peers = np.minimum(peers, theirs.microseconds)
+                    times = np.minimum(times, [least_time(rescorer, one, paths) for one in lattices])
                 for one, found, other in zip(lattices, rescorer.paths_of(lattices, paths), theirs.strings):
                     ours = [(cost, tuple(own.tolist())) for cost, own in zip(found.cost.tolist(), found.tokens)]
                     if differs := disagreement(ours, other, rounding(found)):
                         raise ValueError(f"{one.arcs} arcs, p = {paths}: ours and PhiMatcher disagree: {differs}")
-                times = np.array([least_time(rescorer, one, paths) for one in lattices])
-                ratio = np.median(theirs.microseconds / times)
+                ratio = np.median(peers / times)
                 print(
                     f"{arcs:6} arcs, {paths:3} paths  ours {np.median(times):9.1f}  "
-                    f"PhiMatcher {np.median(theirs.microseconds):10.1f}  x {ratio:.1f}  memory {before >> 10} to "
+                    f"PhiMatcher {np.median(peers):10.1f}  x {ratio:.1f}  memory {before >> 10} to "
                     f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB",
                     flush=True,
                 )
