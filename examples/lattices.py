@@ -49,5 +49,5 @@ with TemporaryDirectory() as folder:
         alone = LatticeRescorer().paths(lattice, 1)
         found = rescorer.paths(lattice, 4)
         print(f"{lattice.name}: without a model {' '.join(alone.words[0])!r}")
-        for words, cost, acoustic, lm_cost in zip(found.words, found.cost, found.acoustic, found.models[:, 0]):
+        for words, cost, acoustic, lm_cost in zip(found.words, found.cost, found.costs[:, 0], found.models[:, 0]):
             print(f"{cost:8.2f} = {acoustic:7.1f} / 10 + {lm_cost:5.2f}   {' '.join(words)}")

@@ -13,6 +13,7 @@ GraphPaths GraphSearch::run(const std::vector<const Automaton*>& lms, const doub
                             const uint32_t* starts, int paths, size_t most) {
   graph_ = &graph;
   models_ = lms.size();
+  lms_ = lms.data();
   rows_.resize(models_);
   for (size_t j = 0; j < models_; ++j) rows_[j].use(*lms[j], alpha[j]);
   own_.resize(graph.arcs());
@@ -63,12 +64,20 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
 void GraphSearch::enter(uint32_t state) {
   const bool last = state + 1 == graph_->states;
   States states{};
+  uint32_t known = kNone;
   for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
     const int64_t arc = into_[n];
     const uint32_t from = source_[arc], width = graph_->width(from);
     for (size_t step = first_step_[from] + (arc - graph_->first[from]); step < first_step_[from + 1]; step += width) {
-      for (size_t j = 0; j < models_ && !last; ++j) states[j] = next_[step * models_ + j];
-      steps_[step].target = layers_.intern(states);
+      // Most of a word's steps back off to the same states as the step before.
+      bool same = known != kNone;
+      for (size_t j = 0; j < models_ && !last; ++j) {
+        same &= states[j] == next_[step * models_ + j];
+        states[j] = next_[step * models_ + j];
+      }
+      const uint32_t nodes = layers_.size();
+      steps_[step].target = known = same ? known : layers_.intern(states);
+      for (size_t j = 0; j < models_ && layers_.size() > nodes; ++j) lms_[j]->prefetch_state(states[j]);
     }
   }
 }

@@ -100,6 +100,7 @@ class GraphSearch {
 
   const Graph* graph_;
   size_t models_;
+  const Automaton* const* lms_;
   std::vector<Fixed> own_;                  // of the graph's arcs
   std::vector<int64_t> into_first_, into_;  // arcs by target
   std::vector<uint32_t> source_;            // of arcs

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lattice.checked import numbers, whole
-from rescore.lattice.short_repr import short_repr
 from rescore.lattice.word_lattice import NOTHING, WordLattice
 from rescore.lm.model.arpa import CAPITALS, UNK
 from rescore.lm.model.ngram import NGram
@@ -25,28 +25,51 @@ from rescore.lm.model.ngram import NGram
 MAX_WEIGHT = 1000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Strings:
-    """The n best distinct strings of a lattice, best first.
+    """The n best distinct strings of a lattice, best first. Properties are computed when they are first asked for.
 
-    tokens    int32 of each, as in the lattice
-    words     of each, decimal ids where the lattice has no words
-    cost      float64 [n], rescored
-    acoustic, language   float64 [n], the lattice's own costs of its cheapest path
-    models    float64 [n, J], -ln p of each model, ends included
+    cost   float64 [n], rescored
+    paths  int64, the arcs of their cheapest paths, one after the other; that of string i ends before ends[i]
     """
 
-    tokens: list[NDArray[np.int32]]
-    words: list[list[str]]
+    lattice: WordLattice
     cost: NDArray[np.float64]
-    acoustic: NDArray[np.float64]
-    language: NDArray[np.float64]
-    models: NDArray[np.float64]
+    paths: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    rescorer: LatticeRescorer
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return f"Strings({len(self)} of {self.lattice.name!r}, cost={self.cost.round(3).tolist()[:3]}..)"
 
     def __len__(self) -> int:
         return len(self.cost)
+
+    @cached_property
+    def arcs(self) -> list[NDArray[np.int64]]:
+        """The arcs of each string's cheapest path."""
+        return np.split(self.paths, self.ends[:-1])[: len(self)]
+
+    @cached_property
+    def tokens(self) -> list[NDArray[np.int32]]:
+        """The tokens of each string."""
+        found = (self.lattice.tokens[arcs] for arcs in self.arcs)
+        return [tokens[tokens != NOTHING] for tokens in found]
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of each string, decimal ids where the lattice has no words."""
+        return [self.lattice.spelt(tokens.tolist()) for tokens in self.tokens]
+
+    @cached_property
+    def costs(self) -> NDArray[np.float64]:
+        """The lattice's own costs of each string, acoustic and language, [n, 2]."""
+        return np.reshape([self.lattice.costs[arcs].sum(axis=0, dtype=np.float64) for arcs in self.arcs], (-1, 2))
+
+    @cached_property
+    def models(self) -> NDArray[np.float64]:
+        """-ln p of each string under each model, ends included, [n, J]."""
+        return self.rescorer.scores(self.lattice, self.arcs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +143,14 @@ class LatticeRescorer:
 
     def paths_of(self, lattices: Sequence[WordLattice], p: int = 16) -> list[Strings]:
         """The p best distinct strings of each lattice."""
-        labels = [self._labels(lattice) for lattice in lattices]
-        graphs = [(one.first, one.targets, one.tokens, self._cost(one), own) for one, own in zip(lattices, labels)]
+        graphs = [(one.first, one.targets, one.tokens, self._cost(one), self._labels(one)) for one in lattices]
         starts = np.tile(np.array(self._starts, np.uint32), (len(lattices), 1))
         cores = [model.core for model in self.models]
         found = _core.best_strings(cores, graphs, starts, self.alpha, paths=whole(p, "p"), threads=self.threads)
-        return [self._strings(*one) for one in zip(lattices, labels, found)]
+        return [
+            Strings(lattice=one, cost=cost, paths=arcs, ends=first[1:], rescorer=self)
+            for one, (cost, first, arcs) in zip(lattices, found)
+        ]
 
     def _cost(self, lattice: WordLattice) -> NDArray[np.float64]:
         acoustic, language, penalty = self.weights.of(lattice)
@@ -143,31 +168,17 @@ class LatticeRescorer:
             row[last] = eos
         return labels
 
-    def _strings(
-        self,
-        lattice: WordLattice,
-        labels: NDArray[np.int32],
-        found: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]],
-    ) -> Strings:
-        cost, first, arcs = found
-        tokens = [own[own != NOTHING] for own in np.split(lattice.tokens[arcs], first[1:-1])][: len(cost)]
-        own = np.add.reduceat(lattice.costs[arcs].astype(np.float64), first[:-1]) if len(cost) else np.zeros((0, 2))
-        models = np.empty((len(cost), len(self.models)))
-        for j, model in enumerate(self.models):
-            read = labels[j][arcs] != NOTHING
-            places = np.append(0, np.cumsum(read))[first]
-            starts = np.full(len(cost), self._starts[j], np.uint32)
-            paid, _ = model.core.score(labels[j][arcs][read], places, starts)
-            sums = np.append(0, np.cumsum(paid, dtype=np.float64))[places]
-            models[:, j] = np.diff(sums)
-        return Strings(
-            tokens=tokens,
-            words=[lattice.spelt(one.tolist()) for one in tokens],
-            cost=cost,
-            acoustic=own[:, 0],
-            language=own[:, 1],
-            models=models,
-        )
+    def scores(self, lattice: WordLattice, paths: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+        """-ln p of paths of a lattice under each model, [n, J]."""
+        found = np.empty((len(paths), len(self.models)))
+        for column, model, start, labels in zip(found.T, self.models, self._starts, self._labels(lattice)):
+            texts = [labels[arcs] for arcs in paths]
+            texts = [text[text != NOTHING] for text in texts]
+            places = np.cumsum([0, *map(len, texts)])
+            read = np.concatenate([*texts, np.zeros(0, np.int32)])
+            paid, _ = model.core.score(read, places, np.full(len(texts), start, np.uint32))
+            column[:] = [part.sum(dtype=np.float64) for part in np.split(paid, places[1:-1])][: len(texts)]
+        return found
 
 
 def _marks(model: NGram) -> tuple[int | None, int]:

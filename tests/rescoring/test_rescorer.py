@@ -86,7 +86,7 @@ def test_an_old_model_is_taken_out_of_the_language_costs(tmp_path, lattice):
     weights = Weights(acoustic=0.5, language=1.0, word_penalty=0.25)
     found = LatticeRescorer([new, old], alpha=[0.75, -1.0], weights=weights).paths(lattice)
     for row in range(len(found)):
-        parts = 0.5 * found.acoustic[row] + found.language[row] + 0.25 * len(found.words[row])
+        parts = 0.5 * found.costs[row, 0] + found.costs[row, 1] + 0.25 * len(found.words[row])
         assert found.cost[row] == pytest.approx(parts + 0.75 * found.models[row, 0] - found.models[row, 1], abs=1e-4)
     differs = dict(zip(map(" ".join, found.words), (found.models[:, 1] - found.models[:, 0]).tolist()))
     assert differs["the cat sat"] == pytest.approx(ln(-1.25), abs=1e-5)
@@ -123,7 +123,7 @@ def test_ids_against_enumeration(lattices, lm, p, threads):
             least[string] = min(cost, least.get(string, cost))
         assert found.cost.tolist() == pytest.approx(sorted(least.values())[:p], abs=1e-4)
         assert found.cost.tolist() == pytest.approx([least[tuple(one.tolist())] for one in found.tokens], abs=1e-4)
-        parts = found.acoustic + 0.25 * found.language + 0.5 * found.models[:, 0]
+        parts = found.costs @ [1, 0.25] + 0.5 * found.models[:, 0]
         assert parts.tolist() == pytest.approx(found.cost.tolist(), abs=1e-4)
 
 

@@ -171,7 +171,7 @@ def write(args: LatticeArgs, lattices: Sequence[WordLattice], found: Sequence[St
     fields = kinds | dict.fromkeys(["acoustic", "language", *models], "float")
     with output_to(args.out) as stream, RecordWriter(stream, args.out.suffix or ".jsonl", fields) as writer:
         for lattice, strings in zip(lattices, found):
-            columns = [strings.acoustic, strings.language, *strings.models.T]
+            columns = [*strings.costs.T, *strings.models.T]
             writer.write(
                 {
                     "name": [lattice.name] * len(strings),
