@@ -50,11 +50,12 @@ _ROWS = [row for spec in SPECS.values() for row in spec.rows]
 
 
 def leading(names: Collection[str]) -> list[str]:
-    """The rows that come first, as far as they were replayed, those with settings in place of those without."""
+    """The rows that come first, as far as they were replayed; trees with settings in place of those without."""
     found: dict[tuple[str, int | None], str] = {}
     for row in _ROWS:
         for budget in row.leads:
-            several = [row_name(title, budget) for title in (f"{row.title} tuned", row.title)]
+            titles = (f"{row.title} tuned", row.title) if budget else (row.title,)
+            several = [row_name(title, budget) for title in titles]
             if name := next((name for name in several if name in names), None):
                 found[row.place or row.title, budget] = name
     return [*found.values(), *(["oracle"] if "oracle" in names else [])]
