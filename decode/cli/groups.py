@@ -11,8 +11,7 @@ from typing import Any, Literal
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text, size, weighted_path
-from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
-from rescore.decode.draft.registry import WITHOUT
+from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K, WITHOUT
 
 DTYPES = ("float32", "bfloat16", "float16")
 DOCUMENTS = ("line", "file")

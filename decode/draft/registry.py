@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from rescore.decode.draft import makers
+from rescore.decode.draft import WITHOUT, makers
 from rescore.decode.draft.sources import AUTO, Sizes, Sources
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ NEEDS = {
     "draft_model": "expected --draft-model with a small model, or --heads early:L, got none",
     "temperature": "needs sampled text; give --temperature above 0",
 }
-WITHOUT = ("heads", "lm", "text")  # sources that can be left out
 FEW = 16  # nodes at which drafters are compared first
 
 

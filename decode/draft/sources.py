@@ -84,7 +84,7 @@ class Sources:
         return {name for name, source in there.items() if source}
 
     def without(self, names: Sequence[str]) -> Sources:
-        """These but for sources of `registry.WITHOUT`."""
+        """These but for sources of `WITHOUT`."""
         left = replace(self, text=self.text and "text" not in names)
         left = replace(left, lattices=None) if "heads" in names else left
         return replace(left, models=(), alpha=()) if "lm" in names else left
