@@ -140,7 +140,6 @@ REFUSED = [
     (f"{GENERATE} --lm 24.ngram --lm 24.ngram w1", 2, ["--drafter", "--lm", "2"]),
     (f"{GENERATE} --drafter racer --nodes auto w1", 2, ["--nodes"]),
     (f"{GENERATE} --layout rows w1", 2, ["--nodes"]),
-    ("generate --model t5 --drafter blend w1", 2, ["--nodes"]),
     ("generate --model t5 --drafter racer --layout tree w1", 2, ["--layout"]),
     (f"{GENERATE} --without heads --without text w1", 2, ["--without", "source"]),
     (f"{GENERATE} --drafter racer --without text w1", 2, ["--without", "racer", "blend"]),

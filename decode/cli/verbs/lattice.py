@@ -41,7 +41,7 @@ class LatticeArgs(ThreadArgs, ReportedArgs):
     examples:
       rescore lattice *.slf --lm lm.arpa
       rescore lattice *.slf --lm lm.ngram --paths 16 -o best.jsonl
-      rescore lattice lats.ark --symbols words.txt --lm new.arpa --minus old.arpa \
+      rescore lattice lats.ark --word-ids words.txt --lm new.arpa --minus old.arpa \
           --scale 0.1 --reference text --tune
       rescore lattice nbest.jsonl --lm tokens.ngram -o -
     """
@@ -70,8 +70,8 @@ class LatticeArgs(ThreadArgs, ReportedArgs):
     )
     reference: Path | None = option("TEXT", "lines of a name and words; prints word error rates", Path)
     tune: bool = flag("fit the weight of acoustic costs and the word penalty to --reference")
-    symbols: Path | None = option("FILE", "words of labels, as Kaldi's words.txt", Path)
-    first_label: int = option("N", "without --symbols, the label of token 0", int_between(0, 1), 1, rare=True)
+    word_ids: Path | None = option("FILE", "words of labels, as Kaldi's words.txt", Path)
+    first_label: int = option("N", "without --word-ids, the label of token 0", int_between(0, 1), 1, rare=True)
     filler: Sequence[str] = option(
         "WORD", "a word that is no part of strings, beside <eps>, !NULL, <s>, </s>, <sil> and the like; repeatable",
         nonempty_text, several=True, rare=True,
@@ -133,7 +133,7 @@ def own_costs(args: LatticeArgs) -> LatticeRescorer:
 def read(args: LatticeArgs) -> Iterator[WordLattice]:
     from rescore.decode.rescoring.read import FILLERS, ReadOptions, read_lattices, read_symbols
 
-    symbols = read_symbols(args.symbols) if args.symbols else None
+    symbols = read_symbols(args.word_ids) if args.word_ids else None
     options = ReadOptions(symbols=symbols, first=args.first_label, fillers=FILLERS | {*args.filler})
     for path in args.files:
         yield from read_lattices(path, options)
