@@ -97,8 +97,6 @@ void GraphSearch::leave(uint32_t state) {
   for (size_t j = 0; j < models_; ++j) {
     LabelRows& rows = rows_[j];
     rows.begin(graph_->labels[j] + first, width);
-    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
-      rows.prefetch(layers_.states(node)[j]);
     row_.clear();
     for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
       row_.push_back(rows.row(layers_.states(node)[j]));

@@ -32,12 +32,6 @@ void LabelRows::begin(const int32_t* labels, size_t count) {
   matches_.clear();
 }
 
-void LabelRows::prefetch(uint32_t state) const {
-  if (state == kRoot || sets_.empty()) return;
-  const uint32_t l = lm_->length(state);
-  lm_->prefetch_list(l, lm_->list(l, static_cast<uint32_t>(state - lm_->level(l).first_state)), sets_[0]);
-}
-
 uint32_t LabelRows::row(uint32_t state) {
   const uint32_t known = states_.size(), row = states_.intern({state});
   if (row < known) return row;

@@ -22,9 +22,6 @@ class LabelRows {
   // Begins the rows of a state of the graph with these labels [count], -1 for what the model does not read.
   void begin(const int32_t* labels, size_t count);
 
-  // Asks for the memory that `row` reads of a state.
-  void prefetch(uint32_t state) const;
-
   // The number of a state's row, which can be read after `fill`.
   uint32_t row(uint32_t state);
   void fill();
