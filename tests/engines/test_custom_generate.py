@@ -418,7 +418,6 @@ def test_inputs_that_are_refused():
     refuses(ValueError, lambda: model.generate(inputs_embeds=embeds, custom_generate=Drafting()), "inputs_embeds")
     types = torch.zeros(1, 6, dtype=torch.int64)
     refuses(ValueError, lambda: generated("gpt2", token_type_ids=types), "token_type_ids")
-    refuses(ValueError, lambda: generated("t5"), "T5ForConditionalGeneration", "rescore.decode.loop.generate")
     drawn = Drafting(small(True, family="llama"))
     refuses(ValueError, lambda: generated(custom_generate=drawn), "Greedy", "DraftModelDrafter")
     criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])

@@ -85,6 +85,14 @@ API = {
         "decode.conformance.huggingface.logits_of",
         "decode.conformance.loop.Loop",
     ),
+    "word-lattices": (
+        "Lattices of others",
+        "lattice.word_lattice.WordLattice",
+        "decode.rescoring.read.read_lattices",
+        "decode.rescoring.rescorer.LatticeRescorer",
+        "decode.rescoring.rescorer.Weights",
+        "decode.rescoring.rescorer.Strings",
+    ),
     "tuning": (
         "Tuning",
         "decode.tuning.tune.tune",
