@@ -131,7 +131,7 @@ class EncoderDecoderTarget(OfModel):
         """
         made = copy.copy(self)
         inside = torch.ones(encoded.shape[:2], dtype=torch.bool, device=encoded.device) if inside is None else inside
-        made._encoded, made.context = (encoded, inside.bool()), None
+        made._encoded = encoded, inside.bool()
         return made
 
     def _given(self, encoded: Tensor, inside: Tensor) -> dict[str, Tensor]:
@@ -168,6 +168,11 @@ class EncoderDecoderTarget(OfModel):
         """The encoder's hidden states [P, S, width] of the prompts, padded at the end, and the mask of real tokens,
         bool [P, S].
         """
+        if self.model.main_input_name != "input_ids":
+            raise ValueError(
+                f"{type(self.model).__name__}: expected the states of {self.model.main_input_name} (`of_states`, or "
+                "--audio), got prompts of text"
+            )
         for i, prompt in enumerate(prompts):
             if not len(prompt) or (self.context is not None and len(prompt) > self.context):
                 raise ValueError(

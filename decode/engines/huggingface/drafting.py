@@ -205,6 +205,7 @@ class Drafting:
         target = opened.target
         if isinstance(target, EncoderDecoderTarget):
             target = target.of_states(model_kwargs["encoder_outputs"][0], model_kwargs.get("attention_mask"))
+            target.context = None  # as in `_checked`
         decoding = RunningCall(
             call,
             target,
