@@ -77,7 +77,7 @@ def legend(plot):
 
 
 def test_the_legend_shows_all_curves(visit):
-    """Those that come first are shown; a click shows or hides one, also after another view was chosen or the colours changed."""
+    """Those that come first are shown; a click shows or hides one, also after another view or other colours."""
     plot = visit.page.locator("[data-plot=efficiency-0]")
     names, shown = legend(plot)
     assert len(names) > 8 and sorted(shown) == sorted(NAMED)
