@@ -48,6 +48,18 @@ def test_texts_are_those_of_plain_decoding(name):
         assert model.generate(**inputs, **more, custom_generate=drafting).tolist() == plain.tolist()
 
 
+def test_long_recordings_are_written_down_part_by_part():
+    """Of 32 frames at most, each begun where the last time of the one before says."""
+    model, drafting, parts = tiny_transformers.whisper(), Drafting(nodes=6), []
+    own = drafting._open
+    drafting._open = lambda *given: parts.append(1) or own(*given)
+    features = torch.randn(1, 8, 100, generator=torch.Generator().manual_seed(4))
+    inputs = {"input_features": features, "attention_mask": torch.ones(1, 100, dtype=torch.int64)}
+    plain = model.generate(**inputs, return_timestamps=True)
+    assert model.generate(**inputs, return_timestamps=True, custom_generate=drafting).tolist() == plain.tolist()
+    assert len(parts) > 2
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_drafts_that_are_right_save_passes(name):
     model, inputs, more = CALLS[name]()
