@@ -57,7 +57,7 @@ def test_long_recordings_are_written_down_part_by_part():
     inputs = {"input_features": features, "attention_mask": torch.ones(1, 100, dtype=torch.int64)}
     plain = model.generate(**inputs, return_timestamps=True)
     assert model.generate(**inputs, return_timestamps=True, custom_generate=drafting).tolist() == plain.tolist()
-    assert len(parts) > 2
+    assert len(parts) > 1
 
 
 @pytest.mark.parametrize("name", CALLS)
