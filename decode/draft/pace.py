@@ -361,7 +361,10 @@ class Readings:
     def __init__(self, most: int) -> None:
         self._tokens, self._seconds, self._steps, self._seen = np.zeros((4, len(PROMISED) + 1, most + 1))
         self._spent = np.zeros(2)  # seconds of all steps, and those that other numbers than the best one cost
-        self._text = 1.0  # tokens that the text alone promised in this step
+        self._text, self._place = (
+            1.0,
+            0,
+        )  # tokens that the text alone promised in this step, and their place in PROMISED
         self._number, self._left = most, 0  # readings of the current steps, and how many more of these there are
         self._tries = False  # whether that number is not known to be the best
         self._skipped = TRIED  # steps since the last reading
@@ -379,7 +382,7 @@ class Readings:
         if self._began is not None and usual:
             seconds = now - self._began
             if not (self._tries and number and self._skipped >= TRIED):  # else it read much text for few steps
-                at = np.searchsorted(PROMISED, self._text), number
+                at = self._place, number
                 for kept, new in ((self._tokens, tokens), (self._seconds, seconds), (self._steps, 1.0)):
                     kept *= DECAY
                     kept[at] = kept[at] * RECENT + new
@@ -393,7 +396,7 @@ class Readings:
 
     def choose(self, text: float) -> int:
         """How many times to read in this step. text: tokens of each request that it promises without."""
-        self._text = text
+        self._text, self._place = text, int(np.searchsorted(PROMISED, text))
         if self._left:
             self._left -= 1
             return self._number
@@ -401,7 +404,7 @@ class Readings:
         if new and text > PROMISED[0]:  # the text will do until it promises less
             new = [0]
         elif not new and self._spent[1] + self._cost() <= TRYING * self._spent[0]:
-            new = [int(np.argmin(self._steps[np.searchsorted(PROMISED, text)]))]
+            new = [int(np.argmin(self._steps[self._place]))]
         self._tries = bool(new)
         self._number, self._left = (new[0], TRIED - 1) if new else (int(np.argmax(self._rates())), 0)
         return self._number
@@ -414,7 +417,7 @@ class Readings:
         """Tokens per second of such a step, 0 where nothing is known. A number that was hardly tried where the text
         promises as many brings what it does elsewhere, or what the text promises.
         """
-        at = np.searchsorted(PROMISED, self._text)
+        at = self._place
         seconds, steps = self._seconds.sum(axis=0), np.maximum(self._steps.sum(axis=0), 1e-9)
         elsewhere = np.maximum(self._tokens.sum(axis=0) / steps, self._text)
         elsewhere[0] = self._text

@@ -164,10 +164,13 @@ class AutoSession(TreeSession):
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.texts]
         began = time.perf_counter()
         self.read(step)
+        trees = None
         if self.readings:
-            text = self.trees(step, blank(len(step.texts)), self.width.wanted)
-            self.reads, self.spent = self.readings.choose(self.width.promise(text, step.room)), 0.0
-        trees = self.trees(step, self.listed(step), self.width.wanted)
+            trees = self.trees(step, blank(len(step.texts)), self.width.wanted)
+            self.reads, self.spent = self.readings.choose(self.width.promise(trees, step.room)), 0.0
+        lattices = self.listed(step)
+        if trees is None or self.reads:  # else the text alone was searched above
+            trees = self.trees(step, lattices, self.width.wanted)
         n = self.width.size(trees, step.room, time.perf_counter() - began - self.spent, self.spent)
         self._proposed = bool(trees.count.any())
         rested = self._proposed and not n

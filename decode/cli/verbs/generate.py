@@ -99,7 +99,7 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     drafter: str | None = option(
         "NAME",
         "the drafter (default: neural with --neural, else blend; with heads tree if --alpha is given, and paths with "
-        "several --lm; if the model does not support trees, paths with heads and none without)",
+        "several --lm; of trees their best chains, if the model reads none)",
         choices=tuple(SPECS),
     )
     layout: str | None = option(
@@ -165,7 +165,7 @@ def run(args: GenerateArgs) -> Result:
     if args.image or args.audio:
         model, ids, shaping = show_prompts(args, model, prompts, shaping)
         prompts = prompts or [str(path) for path in args.audio]
-        sources = CommandSources(args, model)
+        sources.model = model  # with the sources that are open
     else:
         ids = model.encoded(prompts, args.max_tokens)
     began = time.perf_counter()

@@ -141,9 +141,12 @@ def read(args: LatticeArgs) -> Iterator[WordLattice]:
 
 def reference_of(args: LatticeArgs, lattices: Sequence[WordLattice]) -> list[Words] | None:
     """The words of each lattice's reference."""
+    from rescore.lm.model.compressed import open_text
+
     if args.reference is None:
         return None
-    lines = [line.split() for line in args.reference.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with value_errors_of(str(args.reference)), open_text(args.reference) as file:
+        lines = [line.split() for line in file.read().decode().splitlines() if line.strip()]
     texts = {name: words for name, *words in lines}
     if missing := [one.name for one in lattices if one.name not in texts]:
         raise ValueError(f"{args.reference}: expected a line of {missing[0]!r}, got none ({len(missing)} are missing)")
