@@ -38,7 +38,7 @@ _HOME = {
     "open_model": "decode.models.open",
     "read_lattices": "decode.rescoring.read",
     "stream": "decode.loop.generate",
-    "tune": "decode.tuning.tune",
+    "tune": "decode.lab.tuning.tune",
 }
 __all__ = list(_HOME)
 

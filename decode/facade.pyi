@@ -10,13 +10,13 @@ from rescore.decode.draft.tree_drafter import TreeDrafter as TreeDrafter
 from rescore.decode.draft.tree_drafter import ngram_drafter as ngram_drafter
 from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
 from rescore.decode.engines.text_drafter import TextDrafter as TextDrafter
+from rescore.decode.lab.tuning.tune import tune as tune
 from rescore.decode.loop.generate import Options as Options
 from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
 from rescore.decode.rescoring.read import read_lattices as read_lattices
 from rescore.decode.rescoring.rescorer import LatticeRescorer as LatticeRescorer
-from rescore.decode.tuning.tune import tune as tune
 from rescore.decode.verify import greedy as greedy
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump

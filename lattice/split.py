@@ -10,13 +10,15 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, to_builtins
 
 from rescore.lattice.checked import Checked, Sha256
-from rescore.lattice.dump import Dump, DumpHeader
-from rescore.lattice.dump_block import DumpBlock
+
+if TYPE_CHECKING:
+    from rescore.lattice.dump import Dump, DumpHeader
+    from rescore.lattice.dump_block import DumpBlock
 
 PARTS = ("tune", "heldout", "all")
 TUNED_ON = 100  # sequences per task, but at most half of them

@@ -26,7 +26,7 @@ from rescore.decode.cli import main, parser
 from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.registry import row_name
-from rescore.decode.replay.run import replay_dump
+from rescore.decode.lab.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.bench.results import BenchReport, BenchRow
 from rescore.decode.cli import output
 from rescore.decode.cli.output import Result, TextTable
-from rescore.decode.report.page import plain
+from rescore.decode.lab.bench.results import BenchReport, BenchRow
+from rescore.decode.lab.report.page import plain
 
 MACHINE = ("cpu", "cores", "memory_gib", "load")
 

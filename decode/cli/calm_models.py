@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescore.decode.calm.confidence import Threshold
-from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model, use_threads
 from rescore.decode.cli.options import Misuse
@@ -16,6 +14,8 @@ from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitHeads, exits_of
+from rescore.decode.train.calm.confidence import Threshold
+from rescore.decode.train.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from rescore.decode.cli.values import did_you_mean
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.recorded import fitted_models
+from rescore.decode.lab.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.arpa import ArpaOptions

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from msgspec import Meta, structs, to_builtins
@@ -16,11 +16,13 @@ from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.rescorer import MAX_WEIGHT, MERGE, Rescorer
 from rescore.lattice.atomic import atomic_file
 from rescore.lattice.checked import Checked, Sha256, of_format, read_object, refusal, validate
-from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import Split, digest
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.ngram_file import size_and_crc32
+
+if TYPE_CHECKING:
+    from rescore.lattice.dump import Dump
 
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Weights = tuple[_Weight, ...]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
 from rescore.decode.models.draft_step import StatelessHeads
+from rescore.decode.models.heads_kind import TRAINED
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 
@@ -237,4 +238,4 @@ class BitaForm(TrainedForm, frozen=True, kw_only=True):
         return shapes
 
 
-BITA = TrainedFolder(what="tokens", form=BitaForm, format="rescore bita", weights="bita.safetensors", half=False)
+BITA = TrainedFolder(what="tokens", form=BitaForm, format="rescore bita", weights=TRAINED["bita"], half=False)

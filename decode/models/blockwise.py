@@ -101,6 +101,11 @@ class BlockwiseTransformer(nn.Module):
             elif parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02 if name == "embedding.weight" else parameter.shape[1] ** -0.5)
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embedding
+
+    get_output_embeddings = get_input_embeddings
+
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine [B, 1, L, D/2] of the rotary angles, base 10000."""
         half = self.config.width // self.config.attention_heads // 2

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor, nn
 
-from rescore.decode.models.bita import BITA
 from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
 from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
+from rescore.decode.models.heads_kind import TRAINED
 from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
 
 
@@ -138,7 +138,7 @@ HEADS = TrainedFolder(
     what="heads",
     form=HeadsForm,
     format="rescore heads",
-    weights="heads.safetensors",
+    weights=TRAINED["trained"],
     integers=("draft_vocabulary",),
 )
 
@@ -151,11 +151,6 @@ def stored_heads(
     FileNotFoundError says what is wrong.
     """
     path = Path(path)
-    if BITA.is_at(path):
-        raise ValueError(
-            f"{path}: expected heads of `rescore train heads`, or none, got mask tokens of BiTA, which only causal "
-            "language models of Hugging Face can read"
-        )
     if HEADS.is_at(path):
         return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype)
     return MedusaHeads.load(

@@ -20,7 +20,6 @@ from rescore.decode.models.decoder_layers import DecoderLayers
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
 from rescore.decode.models.path_heads import (
     FIRST_SLOTS,
-    SPECULATORS,
     UnreadStates,
     beside,
     config_of,
@@ -47,15 +46,6 @@ _OTHERS = (  # fields of forms that are computed otherwise
     "causal",
     "projector_type",
 )
-
-
-def is_dflash(folder: Path) -> bool:
-    """Whether a folder is a DFlash head, in its own form or that of speculators."""
-    path = folder / "config.json"
-    if not path.exists():
-        return False
-    config = read_object(path, lenient=True)
-    return config.get(SPECULATORS) == "dflash" or "dflash_config" in config
 
 
 class DFlashHeads(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.decoder_layers import DecoderLayers, with_modules
 from rescore.decode.models.exit_heads import exits_of
-from rescore.decode.models.model_facts import EARLY
+from rescore.decode.models.heads_kind import EARLY
 
 
 def early_layers(

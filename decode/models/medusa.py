@@ -19,12 +19,11 @@ from torch import Tensor, nn
 
 from rescore.decode.models.checkpoint import check_tensors, tensor_files, write_weights
 from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
+from rescore.decode.models.heads_kind import MEDUSA
 from rescore.lattice.checked import Checked, read_object
 from rescore.lattice.mapped import safetensors
 
 CONFIG = "config.json"
-WEIGHTS = "medusa_lm_head.safetensors"
-_PICKLE = "medusa_lm_head.pt"
 _INSIDE_MODEL = re.compile(r"(?:.*\.)?medusa_head\.(\d+\..+)", re.ASCII)
 _BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
 _LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
@@ -104,7 +103,7 @@ class MedusaHeads(nn.Module, StatelessHeads):
             "medusa_num_layers": self.form.layers,
             "base_model_name_or_path": base_model,
         }
-        write_weights(Path(folder) / WEIGHTS, tensors, Path(folder) / CONFIG, config, "medusa_num_heads")
+        write_weights(Path(folder) / MEDUSA[0], tensors, Path(folder) / CONFIG, config, "medusa_num_heads")
 
     @classmethod
     def load(
@@ -176,23 +175,18 @@ def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[Medus
     return form, _checked(path, tensors, form)
 
 
-def holds_medusa(folder: Path) -> bool:
-    """Whether a folder's configuration is that of Medusa heads."""
-    return (folder / WEIGHTS).exists() or (folder / _PICKLE).exists() or "medusa_num_heads" in _config(folder)
-
-
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         if not path.exists():
             raise FileNotFoundError(f"{path}: expected Medusa heads, a folder or a file, got nothing of that name")
         return [path]
-    for name in (WEIGHTS, _PICKLE):
+    for name in MEDUSA:
         if (path / name).exists():
             return [path / name]
     inside = {file for name, file in tensor_files(path).items() if _INSIDE_MODEL.fullmatch(name)}
     if not inside:
         raise ValueError(
-            f"{path}: expected {WEIGHTS}, {_PICKLE} or a model in safetensors with tensors 'medusa_head.0...', "
+            f"{path}: expected {', '.join(MEDUSA)} or a model in safetensors with tensors 'medusa_head.0...', "
             "got none of them"
         )
     return sorted(inside)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rescore.decode.models.blockwise_config import read_config
-from rescore.decode.models.checkpoint import check_layer_count, tensor_files
+from rescore.decode.models.checkpoint import check_layer_count
+from rescore.decode.models.heads_kind import MTP, READ_THEIR_DRAFT, HeadsKind, heads_kind, holds_mtp
 from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
-from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
-from rescore.decode.models.path_heads import has_mtp, is_eagle
 from rescore.lattice.checked import read_object
 from rescore.lattice.extras import needed_for
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -20,15 +19,15 @@ from rescore.lm.model.tokenizer import TextTokenizer
 with needed_for("a model of Hugging Face"):
     from transformers import AutoConfig
 
-MTP = "mtp"
 _PLACED = ("whisper",)  # encoder-decoders whose decoder takes positions
-EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """As in `OpenModel` and its target: kind, vocab_size, context, longest (which is context for most), trees,
-    tokenizer, end_of_text; and whether there are heads, or what reads its own draft (`small`).
+    tokenizer, end_of_text.
+
+    heads_kind  of the heads that are named or found; "blockwise" for a blockwise model's own
     """
 
     kind: str
@@ -36,10 +35,19 @@ class ModelFacts:
     context: int | None
     longest: int | None
     trees: bool
-    heads: bool
-    small: bool
+    heads_kind: HeadsKind | Literal["blockwise"] | None
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
+
+    @property
+    def small(self) -> bool:
+        """Whether there is what reads its own draft."""
+        return self.heads_kind in READ_THEIR_DRAFT
+
+    @property
+    def heads(self) -> bool:
+        """Whether there are heads that do not."""
+        return self.heads_kind is not None and not self.small
 
 
 def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts:
@@ -48,7 +56,7 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     """
     found = locate_model(path, weights=False)
     place, hugging_face = model_place(describe_gguf(found) if is_gguf(found) else found, heads)
-    if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
+    if heads_kind(heads) not in (None, "mtp", "early") and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
     return facts_at(place, hugging_face, heads)
 
@@ -75,11 +83,10 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
             f"{file.parent}: expected model.safetensors, with config.json beside it for a Hugging Face model, "
             "got neither"
         )
-    if heads == MTP or _early(heads):
-        what = "MTP modules" if heads == MTP else "layers"
+    if heads_kind(heads) not in (None, "trained", "medusa"):
         raise ValueError(
-            f"{file}: expected a Hugging Face model with {what} for heads '{heads}', got a blockwise model, "
-            "whose own heads need no name"
+            f"{file}: expected a Hugging Face model for heads '{heads}', got a blockwise model, whose own heads need "
+            "no name"
         )
     return file, False
 
@@ -92,8 +99,7 @@ def _facts_of_blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
         context=config.context,
         longest=config.context,
         trees=True,
-        heads=config.heads > 1 or heads is not None,
-        small=False,
+        heads_kind=heads_kind(heads) or ("blockwise" if config.heads > 1 else None),
         tokenizer=tokenizer,
         end_of_text=end_of_text((), tokenizer, config.vocab_size),
     )
@@ -114,39 +120,25 @@ def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts
         context=getattr(config, "max_position_embeddings", None) if encoder_decoder else context_of(text),
         longest=longest_of(text),
         trees=config.model_type in _PLACED if encoder_decoder else not is_recurrent(config),
-        heads=_has_heads(folder, heads, config, encoder_decoder),
-        small=_reads_its_draft(folder, heads, config, encoder_decoder),
+        heads_kind=_kind_beside(folder, heads, config),
         tokenizer=tokenizer,
         end_of_text=end_of_text(ends if isinstance(ends, Iterable) else (ends,), tokenizer, text.vocab_size),
     )
 
 
-def _early(heads: str | Path | None) -> bool:
-    return str(heads).startswith(EARLY)
-
-
-def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
-    if encoder_decoder and (heads == MTP or _early(heads)):
+def _kind_beside(folder: Path, heads: str | Path | None, config: Any) -> HeadsKind | None:
+    """The kind of a Hugging Face model's heads; ValueError for heads that it cannot have."""
+    kind = heads_kind(heads, folder)
+    if config.is_encoder_decoder and kind not in (None, "trained", "medusa"):
+        if heads is None:
+            return None
         got = ", ".join(config.architectures or ["an encoder-decoder"])
         raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {got}")
-    if heads is None:
-        return holds_medusa(folder)
-    return heads != MTP and not _early(heads) and not is_eagle(Path(str(heads)))
-
-
-def _reads_its_draft(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
-    """Whether there is what reads its own draft. Of a folder without weights, the configuration says."""
-    if heads not in (None, MTP):
-        return _early(heads) or is_eagle(Path(str(heads)))
-    if encoder_decoder or heads is None and holds_medusa(folder):
-        return False
-    text, counts = config.get_text_config(decoder=True), ("mtp_num_hidden_layers", "num_nextn_predict_layers")
-    stored = has_mtp(folder) if tensor_files(folder) else any(getattr(text, name, None) for name in counts)
-    if heads == MTP and not stored:
+    if heads == MTP and not holds_mtp(folder):
         raise ValueError(
             f"{folder}: expected a folder whose safetensors hold a layer of multi-token prediction, got none"
         )
-    return stored
+    return kind
 
 
 def read_hugging_face_config(folder: Path) -> Any:

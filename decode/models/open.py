@@ -9,20 +9,16 @@ from typing import Any
 
 import torch
 
-from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.dflash import dflash_heads, is_dflash
 from rescore.decode.models.draft_step import Heads
-from rescore.decode.models.early_layers import EarlyLayers
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.heads_kind import MTP
 from rescore.decode.models.located import convert_gguf, is_gguf, locate_model
-from rescore.decode.models.medusa import holds_medusa
-from rescore.decode.models.model_check import check_size, matrices_of
-from rescore.decode.models.model_facts import MTP, facts_at, model_place, read_hugging_face_config
-from rescore.decode.models.path_heads import PathHead, eagle_head, has_mtp, is_eagle, mtp_head
+from rescore.decode.models.model_check import check_size
+from rescore.decode.models.model_facts import facts_at, model_place, read_hugging_face_config
+from rescore.decode.models.open_heads import open_heads
+from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
 from rescore.lattice.extras import needed_for
@@ -88,12 +84,17 @@ def open_model(
     found = locate_model(path)
     place, hugging_face = model_place(convert_gguf(found, dtype) if is_gguf(found) else found, heads)
     facts = facts_at(place, hugging_face, heads)
-    opened = _hugging_face if hugging_face else _blockwise
-    target, own = opened(place, heads, dtype, torch.device(device or "cpu"))
+    if hugging_face:
+        model = _load(place, dtype).to(device or "cpu")
+        target: Any = EncoderDecoderTarget(model) if model.config.is_encoder_decoder else causal_target(model)
+    else:
+        model = BlockwiseTransformer.load(place, dtype or torch.float32).to(device or "cpu")
+        target = BlockwiseTarget(model)
+    target, source = _with_heads(target, facts.heads_kind, heads, place)
     return OpenModel(
         target=target,
-        heads=own,
-        small=_small(place, heads, target) if isinstance(target, CausalLMTarget) else None,
+        heads=None if facts.small else source,
+        small=source if facts.small else None,
         tokenizer=facts.tokenizer,
         end_of_text=facts.end_of_text,
         vocab_size=target.vocab_size,
@@ -101,26 +102,19 @@ def open_model(
     )
 
 
-def _blockwise(
-    file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device
-) -> tuple[Target, Heads | None]:
-    model = BlockwiseTransformer.load(file, dtype or torch.float32).to(device)
-    target = BlockwiseTarget(model)
-    if heads is not None:
-        return target, stored_heads(heads, target.logits, model.embedding.weight, model.embedding.weight)
-    return target, BlockwiseHeads(model) if model.config.heads > 1 else None
-
-
-def _hugging_face(
-    folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device
-) -> tuple[Target, Heads | None]:
-    model = _load(folder, dtype).to(device)
-    target: Target = EncoderDecoderTarget(model) if model.config.is_encoder_decoder else causal_target(model)
-    if heads in (None, MTP) or not BITA.is_at(Path(str(heads))):
-        return target, _found_heads(folder, heads, target, model)
-    if not isinstance(target, CausalLMTarget):
-        raise ValueError(f"{heads}: expected a causal language model for BiTA tokens, got an encoder-decoder")
-    return with_tokens(str(heads), target)
+def _with_heads(target: Any, kind: Any, heads: str | Path | None, place: Path) -> tuple[Any, Any]:
+    """The target to decode with, and its heads: named ones, or those found at the model's `place`, if any."""
+    if kind is None:
+        return target, None
+    if kind == "blockwise":
+        return target, BlockwiseHeads(target.model)
+    if heads is not None or kind != MTP:
+        return open_heads(heads or place, kind, target)
+    try:
+        return open_heads(MTP, kind, target)
+    except ValueError as error:  # nobody asked for it
+        warnings.warn(f"{place}: its layer of multi-token prediction is not used: {error}", stacklevel=2)
+        return target, None
 
 
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
@@ -154,27 +148,3 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
                 f"{what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind"
             )
     return model.eval()
-
-
-def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
-    if heads is None and holds_medusa(folder):
-        heads = folder
-    if heads in (None, MTP) or EarlyLayers.named(heads) or is_eagle(Path(str(heads))):
-        return None
-    if is_dflash(Path(str(heads))):
-        return dflash_heads(Path(str(heads)), target)
-    return stored_heads(heads, target.logits, *matrices_of(model))
-
-
-def _small(folder: Path, heads: str | Path | None, target: CausalLMTarget) -> Target | PathHead | None:
-    """What reads its own draft: named, or found in the model's folder."""
-    if early := EarlyLayers.named(heads):
-        return early.of(target)
-    if heads == MTP:
-        return mtp_head(target)
-    if heads is None and not holds_medusa(folder) and has_mtp(folder):
-        try:
-            return mtp_head(target)
-        except ValueError as error:
-            warnings.warn(f"{folder}: its layer of multi-token prediction is not used: {error}", stacklevel=2)
-    return eagle_head(Path(str(heads)), target) if heads is not None and is_eagle(Path(str(heads))) else None

@@ -29,6 +29,7 @@ from rescore.decode.models.causal_lm import FULL, CausalLMTarget
 from rescore.decode.models.checkpoint import check_tensors, tensor_files
 from rescore.decode.models.decoder_layers import DecoderLayers
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, places_of
+from rescore.decode.models.heads_kind import mtp_prefix
 from rescore.decode.models.slot_cache import CACHE, SlotCache, SlotLayers, attention_mask
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import read_object
@@ -39,12 +40,9 @@ from rescore.lattice.tree import TokenTree
 with needed_for("heads of public models"):
     from transformers import AutoConfig
 
-_MTP = "mtp."
-_EXTRA = re.compile(r"(model\.(?:language_model\.)?layers\.(\d+)\.)eh_proj\.weight", re.ASCII)
 _LAYER = re.compile(r"layers\.(\d+)\.", re.ASCII)
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight", re.ASCII)
 _FULL = "e_score_correction_bias"  # stays in float32
-SPECULATORS = "speculators_model_type"
 FIRST_SLOTS = 256
 
 
@@ -276,27 +274,6 @@ def _rotary(config: Any) -> nn.Module:
     return LlamaRotaryEmbedding(config)
 
 
-def has_mtp(folder: Path) -> bool:
-    """Whether a model's folder holds a head of the first two forms."""
-    return _prefix(tensor_files(folder)) is not None
-
-
-def _prefix(names: Iterable[str]) -> str | None:
-    """Of a head's tensors among those of a model; of several heads, the first one's."""
-    names = list(names)
-    extra = sorted((int(match[2]), match[1]) for name in names if (match := _EXTRA.fullmatch(name)))
-    return _MTP if f"{_MTP}fc.weight" in names else extra[0][1] if extra else None
-
-
-def is_eagle(folder: Path) -> bool:
-    """Whether a folder is an EAGLE-3 head, in its own form or that of speculators."""
-    path = folder / "config.json"
-    if not path.exists():
-        return False
-    config = read_object(path, lenient=True)
-    return config.get(SPECULATORS) == "eagle3" or "draft_vocab_size" in config and SPECULATORS not in config
-
-
 def mtp_head(target: CausalLMTarget, folder: Path | None = None) -> MtpHead:
     """The head in a folder; None: that of the target's model. ValueError if there is none, or it is damaged."""
     folder = folder or Path(target.model.config.name_or_path)
@@ -314,7 +291,7 @@ def mtp_head(target: CausalLMTarget, folder: Path | None = None) -> MtpHead:
 def _mtp_tensors(folder: Path) -> dict[str, Tensor]:
     """A head's tensors, by the names of `MtpHead`."""
     files = tensor_files(folder)
-    if (prefix := _prefix(files)) is None:
+    if (prefix := mtp_prefix(files)) is None:
         return {}
     inside = {name: file for name, file in files.items() if name.startswith(prefix)}
     own = {name.removeprefix(prefix): one for name, one in read_all(inside).items()}

@@ -28,10 +28,10 @@ from support.forked import Action, attempt
 from support.tiny_blockwise import V, write_settings
 from support.tiny_gguf import write_gguf
 
-from rescore.decode.calm.calibration import read_calibrated
 from rescore.decode.cli import main
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.train.calm.calibration import read_calibrated
 from rescore.lm.model.formats import save
 from rescore.lm.model.fst import const_parts
 from rescore.lm.model.ngram import NGram

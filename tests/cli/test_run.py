@@ -12,10 +12,10 @@ from support.refusals import assert_named
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.figures import Figures
-from rescore.decode.replay.rows import Budgets, rows_of
-from rescore.decode.replay.run import replay_dump
-from rescore.decode.tuning.tune import tune
+from rescore.decode.lab.replay.figures import Figures
+from rescore.decode.lab.replay.rows import Budgets, rows_of
+from rescore.decode.lab.replay.run import replay_dump
+from rescore.decode.lab.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram

@@ -11,12 +11,12 @@ from support.refusals import assert_named
 from support.tiny_transformers import V
 from support.training import training_world
 
-from rescore.decode.calm.calibration import read_calibrated, rouge_l_risk
-from rescore.decode.calm.learn_then_test import hoeffding_bentkus
 from rescore.decode.cli import main
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.open import open_model
+from rescore.decode.train.calm.calibration import read_calibrated, rouge_l_risk
+from rescore.decode.train.calm.learn_then_test import hoeffding_bentkus
 
 END = 2
 WORDS = "--max-tokens 16 --slots 3 --rounds 2 --batch 64 --threads 1 --dtype float32".split()

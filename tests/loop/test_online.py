@@ -10,9 +10,9 @@ from rescore.decode.cli import main
 from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
+from rescore.decode.lab.replay.rows import Budgets, rows_of, tree_replay
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.replay.rows import Budgets, rows_of, tree_replay
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build.in_memory import build
 

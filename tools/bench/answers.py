@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.bench.decoding import Writer
 from rescore.decode.draft.drafter import Drafter, drafts_of
 from rescore.decode.draft.prediction import edit_model
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.lab.bench.decoding import Writer
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Request
 from rescore.decode.models.draft_step import DraftStep

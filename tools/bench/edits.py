@@ -35,9 +35,6 @@ from markdown_tables import show_header, show_row
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from rescore.decode.bench.decoding import System, Writer
-from rescore.decode.bench.huggingface import writer
-from rescore.decode.bench.results import machine
 from rescore.decode.cli.lazy_model import open_with_engine
 from rescore.decode.draft.blended_drafter import blend_rescorer, blended_drafter
 from rescore.decode.draft.calibration import HEADLESS
@@ -47,6 +44,9 @@ from rescore.decode.draft.published.baseline import BaselineDrafter
 from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.published.suffix_decoding import SuffixTree
 from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.lab.bench.decoding import System, Writer
+from rescore.decode.lab.bench.huggingface import writer
+from rescore.decode.lab.bench.results import machine
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
@@ -124,7 +124,7 @@ def lookups(args: argparse.Namespace, target: Any) -> dict[str, Writer]:
     """The peers' prompt lookup."""
     if args.engine is None:
         return {f"Hugging Face lookup {LOOKUP}": writer(target.model, LOOKUP)}
-    from rescore.decode.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
+    from rescore.decode.lab.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
 
     peers = [
         llama_contender(locate_model(args.live), name, None, context=2048, threads=args.threads, drawn=False)

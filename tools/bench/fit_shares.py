@@ -23,11 +23,11 @@ from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.calibration import SHARES, counts_of
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.text_memory import MEMORY_SHARES, TextMemory
+from rescore.decode.lab.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.draft_step import TOP, DraftStep
 from rescore.decode.models.open import open_model
-from rescore.decode.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from rescore.decode.bench.decoding import System
-from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import blended_drafter
+from rescore.decode.lab.bench.decoding import System
+from rescore.decode.lab.bench.results import machine
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request

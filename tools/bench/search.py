@@ -44,10 +44,10 @@ from openfst import (
 )
 
 from rescore import _core
-from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
+from rescore.decode.lab.bench.results import machine
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.model.formats import load

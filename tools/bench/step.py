@@ -32,18 +32,18 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rescore import Dump, NGram, Options, Sampling, stream
-from rescore.decode.bench.results import machine
 from rescore.decode.draft import rescorer
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
+from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.replay.recorded import RecordedHeads, RecordedLattices, text_of
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import TOP
 from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Draw, PassResult
-from rescore.decode.replay.recorded import RecordedHeads, RecordedLattices, text_of
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
 

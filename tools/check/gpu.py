@@ -37,11 +37,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rescore.decode.bench.decoding import System, SystemTimes, bench
-from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.engines.huggingface.drafting import Drafting
+from rescore.decode.lab.bench.decoding import System, SystemTimes, bench
+from rescore.decode.lab.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import PromptText
@@ -50,9 +50,9 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.open import open_model
-from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
-from rescore.decode.training.lessons import Lessons
-from rescore.decode.training.training_run import Progress
+from rescore.decode.train.heads_training import HeadsTraining, TrainingOptions
+from rescore.decode.train.lessons import Lessons
+from rescore.decode.train.training_run import Progress
 from rescore.lm.model.formats import load
 from rescore.lm.model.tokenizer import TextTokenizer
 

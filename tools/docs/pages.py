@@ -95,7 +95,7 @@ API = {
     ),
     "tuning": (
         "Tuning",
-        "decode.tuning.tune.tune",
+        "decode.lab.tuning.tune.tune",
         "decode.draft.settings.Settings",
     ),
 }

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rescore.decode.bench.decoding import System, SystemTimes
-    from rescore.decode.bench.results import BenchRow
     from rescore.decode.cli.lazy_model import LazyModel
+    from rescore.decode.lab.bench.decoding import System, SystemTimes
+    from rescore.decode.lab.bench.results import BenchRow
+    from rescore.decode.lab.replay.table import RecordWriter
     from rescore.decode.models.model_facts import ModelFacts
     from rescore.decode.models.target import Target
-    from rescore.decode.replay.table import RecordWriter
     from rescore.lattice.dump import Dump
 
 
@@ -92,13 +92,13 @@ class BenchDecodeArgs(DecodingArgs, ReportedArgs):
 
 
 def run(args: BenchDecodeArgs) -> Result:
-    from rescore.decode.bench.decoding import bench, machine_of
-    from rescore.decode.bench.results import BenchReport
     from rescore.decode.cli import bench_tables, screen
     from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, use_threads
+    from rescore.decode.lab.bench.decoding import bench, machine_of
+    from rescore.decode.lab.bench.results import BenchReport
+    from rescore.decode.lab.replay.table import ROUNDS, RecordWriter
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
-    from rescore.decode.replay.table import ROUNDS, RecordWriter
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
 
@@ -176,7 +176,7 @@ def run(args: BenchDecodeArgs) -> Result:
 
 
 def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[SystemTimes]) -> None:
-    from rescore.decode.replay.table import write_lines
+    from rescore.decode.lab.replay.table import write_lines
 
     for contest in measured:
         for task, one in contest.tasks.items():
@@ -200,11 +200,11 @@ class Plan:
 
 def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
     """Every drafter of the registry that the model and the arguments allow, and the engine's own."""
-    from rescore.decode.bench.huggingface import HUGGING_FACE
+    from rescore.decode.lab.bench.huggingface import HUGGING_FACE
 
     peers: Iterable[str] = HUGGING_FACE if model.kind == "causal-lm" else ()
     if args.engine:
-        from rescore.decode.bench.llama_cpp import LLAMA_CPP as peers
+        from rescore.decode.lab.bench.llama_cpp import LLAMA_CPP as peers
     for spec in SPECS.values():
         for row in spec.rows if spec.name != "none" else ():
             if all(given(args, model, spec, need) for need in (*spec.needs, *row.needs)):
@@ -237,9 +237,9 @@ def plans(spec: Spec, row: Row, lms: int) -> Iterator[Plan]:
 
 def contenders_of(args: BenchDecodeArgs, model: LazyModel, plans: Sequence[Plan], longest: int) -> Iterator[System]:
     """longest: tokens of the longest prompt."""
-    from rescore.decode.bench.decoding import System
-    from rescore.decode.bench.huggingface import huggingface_contender
     from rescore.decode.cli.command_sources import CommandSources
+    from rescore.decode.lab.bench.decoding import System
+    from rescore.decode.lab.bench.huggingface import huggingface_contender
     from rescore.decode.models.located import locate_model
 
     sources, drawn = CommandSources(args, model), bool(args.temperature)
@@ -250,7 +250,7 @@ def contenders_of(args: BenchDecodeArgs, model: LazyModel, plans: Sequence[Plan]
             made = sources.make(plan.kind, **plan.options)
             yield System.of_drafter(model.opened.target, plan.name, made.drafter, made.layout)
         elif args.engine:
-            from rescore.decode.bench.llama_cpp import llama_contender
+            from rescore.decode.lab.bench.llama_cpp import llama_contender
 
             models, context = sources.lms, longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}

@@ -62,9 +62,9 @@ class CalmCalibrateArgs(PromptArgs, ExitArgs, ExitModelArgs):
 
 
 def run(args: CalmCalibrateArgs) -> Result:
-    from rescore.decode.calm.calibration import Promise, ThresholdSearch, calibrated_file
     from rescore.decode.cli import screen
     from rescore.decode.cli.calm_models import chosen_prompts, open_exit_model
+    from rescore.decode.train.calm.calibration import Promise, ThresholdSearch, calibrated_file
 
     model = open_exit_model(args, args.exits)
     prompts = [prompt.tokens for prompt in chosen_prompts(args, model.lazy)]

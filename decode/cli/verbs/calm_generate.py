@@ -15,9 +15,9 @@ from rescore.decode.cli.output import Part, Result
 from rescore.decode.cli.values import float_between, int_between, printable_text
 
 if TYPE_CHECKING:
-    from rescore.decode.calm.early_exit import EarlyText, ExitSetting
     from rescore.decode.cli.calm_models import ExitModel
     from rescore.decode.loop.generate import Options
+    from rescore.decode.train.calm.early_exit import EarlyText, ExitSetting
 
 
 WARM_UP = 3  # tokens decoded before times are compared
@@ -54,10 +54,10 @@ class CalmGenerateArgs(ExitArgs, ExitModelArgs):
 
 
 def run(args: CalmGenerateArgs) -> Result:
-    from rescore.decode.calm.calibration import read_calibrated
-    from rescore.decode.calm.early_exit import early_exit_texts
     from rescore.decode.cli.calm_models import open_exit_model
     from rescore.decode.cli.lazy_model import read_prompts
+    from rescore.decode.train.calm.calibration import read_calibrated
+    from rescore.decode.train.calm.early_exit import early_exit_texts
 
     prompts = read_prompts(args.prompts)
     calibrated = read_calibrated(args.calibration) if args.calibration else None
@@ -112,8 +112,8 @@ def _report(
 
 def _compare(report: dict[str, Any], model: ExitModel, ids: list, texts: list[EarlyText], options: Options) -> None:
     """Adds the model's own texts."""
-    from rescore.decode.calm.calibration import rouge_l_risk
     from rescore.decode.loop.generate import generate
+    from rescore.decode.train.calm.calibration import rouge_l_risk
 
     began = time.perf_counter()
     plain = generate(model.layered.target, ids, None, options)

@@ -12,8 +12,8 @@ from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import AMOUNT, Written
 
 if TYPE_CHECKING:
-    from rescore.decode.calm.exit_training import ExitScore, ExitStates
-    from rescore.decode.training.own_texts import TextStates
+    from rescore.decode.train.calm.exit_training import ExitScore, ExitStates
+    from rescore.decode.train.own_texts import TextStates
 
 
 SHARES = (6, 3, 1)  # of texts: to fit maps, to fit classifiers, held out
@@ -49,9 +49,9 @@ class CalmTrainArgs(PromptArgs, LayerArgs, ExitModelArgs):
 def run(args: CalmTrainArgs) -> Result:
     import numpy as np
 
-    from rescore.decode.calm.early_exit import usual_exits
-    from rescore.decode.calm.exit_training import exit_states, fit_exits, score_exits
     from rescore.decode.cli.calm_models import chosen_prompts, open_exit_model
+    from rescore.decode.train.calm.early_exit import usual_exits
+    from rescore.decode.train.calm.exit_training import exit_states, fit_exits, score_exits
 
     model = open_exit_model(args)
     if model.lazy.facts.kind != "causal-lm":
@@ -71,7 +71,7 @@ def run(args: CalmTrainArgs) -> Result:
 def _texts(args: CalmTrainArgs, ends: tuple[int, ...], prompts: list, target) -> list[TextStates]:
     """The model's own greedy answers, in the order of their prompts."""
     from rescore.decode.cli import screen
-    from rescore.decode.training.own_texts import TextOptions, own_texts
+    from rescore.decode.train.own_texts import TextOptions, own_texts
 
     options = TextOptions(
         temperatures=(0.0,), max_tokens=args.max_tokens, ends=ends, top_k=1, rows=args.rows, tokens=args.tokens
@@ -87,7 +87,7 @@ def _texts(args: CalmTrainArgs, ends: tuple[int, ...], prompts: list, target) ->
 
 def _parts(states: list[ExitStates]) -> list[ExitStates]:
     """The texts of each share, joined. ValueError if there are too few."""
-    from rescore.decode.calm.exit_training import ExitStates
+    from rescore.decode.train.calm.exit_training import ExitStates
 
     if len(states) < sum(SHARES):
         raise ValueError(f"--prompts: expected at least {sum(SHARES)} texts to train and test on, got {len(states)}")

@@ -167,7 +167,7 @@ def drafting(args: DrawArgs, dump: Dump) -> tuple[Drawn, Rescorer]:
     """The drafters of the settings, else of the models; and the models' rescorer."""
     from rescore.decode.cli import models
     from rescore.decode.draft.rescorer import Rescorer
-    from rescore.decode.replay.rows import check_dump
+    from rescore.decode.lab.replay.rows import check_dump
 
     if args.settings and (args.lm or args.alpha is not None):
         raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
@@ -228,7 +228,7 @@ def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: DrawArgs) -> li
 
 def gains(block: DumpBlock, first: int, drawn: Drawn) -> Iterator[DrawnStep]:
     """The steps of a block in the base replay; `first`: number of the block's first sequence in its task."""
-    from rescore.decode.replay.replay import accepted_of_drafts, visited_rows
+    from rescore.decode.lab.replay.replay import accepted_of_drafts, visited_rows
 
     sausages, truth, sequence_of = block.sausages(k=drawn.top_k), block.truth(), block.sequence_of
     histories = block.histories(slice(None), drawn.strings.context)
@@ -263,7 +263,7 @@ def files(
 
 def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: DrawArgs) -> dict[str, str]:
     """The lattice and the trees of a step: SVG by the suffix of the file."""
-    from rescore.decode.replay.replay import tree_at
+    from rescore.decode.lab.replay.replay import tree_at
     from rescore.lattice.draw import draw_sausage, draw_tree
 
     block, row = step.block, step.row

@@ -165,7 +165,7 @@ def search(rescorer: LatticeRescorer, lattices: Sequence[WordLattice], paths: in
 
 
 def write(args: LatticeArgs, lattices: Sequence[WordLattice], found: Sequence[Strings]) -> None:
-    from rescore.decode.replay.table import RecordWriter
+    from rescore.decode.lab.replay.table import RecordWriter
     from rescore.lattice.atomic import output_to
 
     assert args.out

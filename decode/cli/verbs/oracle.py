@@ -54,8 +54,8 @@ def run(args: OracleArgs) -> Result:
 
 def measure(dump: Dump, tasks: Sequence[str], advance: Callable[[int], None]) -> list[dict[str, Any]]:
     from rescore.decode.draft.rescorer import Rescorer
-    from rescore.decode.replay.analyses.efficiency import oracle_efficiency
-    from rescore.decode.replay.analyses.recall import recall
+    from rescore.decode.lab.replay.analyses.efficiency import oracle_efficiency
+    from rescore.decode.lab.replay.analyses.recall import recall
 
     oracles = oracle_efficiency(dump, heads=[dump.header.heads], tasks=tasks, advance=advance)
     recalls = {one.task: one.heads.to_json() for one in recall(dump, Rescorer(), tasks=tasks, advance=advance)}

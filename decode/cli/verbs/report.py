@@ -17,8 +17,8 @@ from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
     from rescore.decode.draft.rescorer import Rescorer
-    from rescore.decode.report.content import Report
-    from rescore.decode.report.measured import Neural, ReportOptions
+    from rescore.decode.lab.report.content import Report
+    from rescore.decode.lab.report.measured import Neural, ReportOptions
     from rescore.lattice.dump import Dump
 
 
@@ -111,7 +111,7 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
 
 def run(args: ReportArgs) -> Result:
     from rescore.decode.cli import models
-    from rescore.decode.report.page import markdown, page, plain, plotly_source, report_json, templates
+    from rescore.decode.lab.report.page import markdown, page, plain, plotly_source, report_json, templates
 
     plotly_source()  # raises before the work if it is missing
     templates(plain)  # and so does this
@@ -129,9 +129,9 @@ def run(args: ReportArgs) -> Result:
 
 def reported(args: ReportArgs, dump: Dump) -> Report:
     from rescore.decode.cli import models, screen
-    from rescore.decode.replay.rows import Budgets
-    from rescore.decode.report.measured import NODES, PATHS, ReportOptions
-    from rescore.decode.tuning.tune import tune
+    from rescore.decode.lab.replay.rows import Budgets
+    from rescore.decode.lab.report.measured import NODES, PATHS, ReportOptions
+    from rescore.decode.lab.tuning.tune import tune
 
     if not dump.slots and args.neural:
         raise Misuse(f"--neural: needs lattices of heads, and {args.dump} has none")
@@ -177,8 +177,8 @@ def reported(args: ReportArgs, dump: Dump) -> Report:
 
 def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: ReportArgs) -> Report:
     from rescore.decode.cli import screen
-    from rescore.decode.report.measured import rows_to_come
-    from rescore.decode.report.report import report
+    from rescore.decode.lab.report.measured import rows_to_come
+    from rescore.decode.lab.report.report import report
 
     with screen.progress_bar() as bar, value_errors_of(dump.path):
         progress = bar.add_task(str(dump.path), total=None)
@@ -196,8 +196,8 @@ def neural_of(path: Path, args: ReportArgs, dump: Dump, advance: Callable[[int],
     """The neural rescorer of --neural; only it needs PyTorch."""
     with needed_for("--neural"):
         from rescore.decode.cli.lazy_model import use_threads
+        from rescore.decode.lab.report.open_neural import open_neural
         from rescore.decode.models.located import hide_unseen_bars
-        from rescore.decode.report.open_neural import open_neural
     use_threads(args.threads)
     hide_unseen_bars(path)
     return open_neural(

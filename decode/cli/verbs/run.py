@@ -19,9 +19,9 @@ from rescore.lattice.atomic import atomic_file
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings
     from rescore.decode.draft.text_memory import TextMemory
-    from rescore.decode.replay.rows import Budgets
-    from rescore.decode.replay.run import DumpResult
-    from rescore.decode.replay.table import Lines, RecordWriter
+    from rescore.decode.lab.replay.rows import Budgets
+    from rescore.decode.lab.replay.run import DumpResult
+    from rescore.decode.lab.replay.table import Lines, RecordWriter
     from rescore.lattice.dump import Dump
     from rescore.lattice.dump_block import DumpBlock
     from rescore.lattice.split import SplitPart
@@ -122,9 +122,9 @@ def run(args: RunArgs) -> Result:
 def replayed(args: RunArgs) -> Report:
     """Replays the dumps and writes their passes and drafts."""
     from rescore.decode.cli import models, screen
-    from rescore.decode.replay.rows import Budgets, rows_of
-    from rescore.decode.replay.run import replay_dump
-    from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_passes
+    from rescore.decode.lab.replay.rows import Budgets, rows_of
+    from rescore.decode.lab.replay.run import replay_dump
+    from rescore.decode.lab.replay.table import DRAFTS, PASSES, RecordWriter, write_passes
 
     with ExitStack() as stack:
         passes, drafts = (
@@ -183,7 +183,7 @@ def open_memory(path: Path | None, dump: Dump) -> TextMemory | None:
 
 def write_paths(writer: RecordWriter, dump: Dump, block: DumpBlock, lines: Mapping[str, Lines]) -> None:
     """Writes the p best paths of every row they visit."""
-    from rescore.decode.replay.table import write_drafts
+    from rescore.decode.lab.replay.table import write_drafts
 
     own = next((lines[name] for name in ("parallel-rescored", "parallel-base") if name in lines), None)
     if own is None:
@@ -218,7 +218,7 @@ def to_json(
     from msgspec import structs
 
     from rescore.decode.cli import models
-    from rescore.decode.replay.figures import Figures
+    from rescore.decode.lab.replay.figures import Figures
 
     tasks, overall = [], []
     for dump, part, result in zip(dumps, parts, results):
@@ -258,7 +258,7 @@ Report = dict[str, Any]
 
 def summary(report: Report) -> list[Part]:
     """A verdict, and at most eight rows of means over the tasks."""
-    from rescore.decode.replay import headline
+    from rescore.decode.lab.replay import headline
 
     rows = headline.leading(report["settings"]["drafters"])
     best = headline.best(rows)

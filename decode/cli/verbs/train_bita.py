@@ -50,7 +50,7 @@ class TrainBitaArgs(TrainingArgs):
 def run(args: TrainBitaArgs) -> Result:
     from rescore.decode.cli.training_texts import open_texts, recalls_table, run_training
     from rescore.decode.models.bita import BitaTokens
-    from rescore.decode.training.bita_training import TOKENS, BitaOptions, BitaTraining, taught_texts
+    from rescore.decode.train.bita_training import TOKENS, BitaOptions, BitaTraining, taught_texts
 
     texts = open_texts(args)
     texts.write()

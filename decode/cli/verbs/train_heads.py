@@ -15,7 +15,7 @@ from rescore.decode.cli.values import AMOUNT, float_between, int_between
 if TYPE_CHECKING:
     from rescore.decode.cli.training_texts import TrainingTexts
     from rescore.decode.models.conditioned_heads import ConditionedHeads
-    from rescore.decode.training.lessons import Lessons
+    from rescore.decode.train.lessons import Lessons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def estimated(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> Facts:
     from msgspec import structs
 
     from rescore.decode.cli.training_texts import minutes
-    from rescore.decode.training.estimate import estimate
+    from rescore.decode.train.estimate import estimate
 
     there = texts.store.tokens
     found = estimate(
@@ -147,9 +147,9 @@ def trained(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> dict[str,
     from rescore.decode.cli.training_texts import run_training
     from rescore.decode.loop.dump_make import sha256
     from rescore.decode.models.conditioned_heads import HEADS
-    from rescore.decode.training import heads_training
-    from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
-    from rescore.decode.training.lessons import Lessons, lost_share
+    from rescore.decode.train import heads_training
+    from rescore.decode.train.heads_training import HeadsTraining, TrainingOptions
+    from rescore.decode.train.lessons import Lessons, lost_share
     from rescore.lattice.checked import read_object
 
     lessons = Lessons(texts.store.shards, form.slots)
@@ -183,7 +183,7 @@ def heads_to_train(args: TrainHeadsArgs, form: Form, texts: TrainingTexts, lesso
 
     from rescore.decode.models.conditioned_heads import ConditionedHeads
     from rescore.decode.models.model_check import matrices_of
-    from rescore.decode.training.lessons import choose_vocabulary
+    from rescore.decode.train.lessons import choose_vocabulary
 
     embedding, table = (one.float() for one in matrices_of(texts.model))
     if args.start:

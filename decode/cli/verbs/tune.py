@@ -15,7 +15,7 @@ from rescore.decode.cli.values import Written, int_between
 from rescore.decode.draft.registry import split
 
 if TYPE_CHECKING:
-    from rescore.decode.tuning.tune import Tuned
+    from rescore.decode.lab.tuning.tune import Tuned
     from rescore.lattice.dump import Dump
     from rescore.lm.model.ngram import NGram
 
@@ -75,7 +75,7 @@ def run(args: TuneArgs) -> Result:
 
     from rescore.decode.cli import models, screen
     from rescore.decode.draft.settings import ModelFile
-    from rescore.decode.tuning.tune import evaluate, heldout_json, mean_efficiency, tune
+    from rescore.decode.lab.tuning.tune import evaluate, heldout_json, mean_efficiency, tune
     from rescore.lattice.split import Split
 
     models.check_once(args.lm, "--lm {}: expected each model once")
@@ -116,7 +116,7 @@ def run(args: TuneArgs) -> Result:
 
 
 def open_lm(path: Path, dump: Dump) -> NGram:
-    from rescore.decode.replay.recorded import fitted_models
+    from rescore.decode.lab.replay.recorded import fitted_models
     from rescore.lm.model.ngram import NGram
 
     with value_errors_of(path):

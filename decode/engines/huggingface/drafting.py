@@ -34,15 +34,14 @@ from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
-from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.dflash import dflash_heads, is_dflash
 from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.model_check import matrices_of, rounds_by_pass
+from rescore.decode.models.heads_kind import HeadsKind, heads_kind
+from rescore.decode.models.model_check import rounds_by_pass
 from rescore.decode.models.model_state import state_of
-from rescore.decode.models.path_heads import PathHead, eagle_head, has_mtp, is_eagle, mtp_head
+from rescore.decode.models.open_heads import open_heads
+from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
@@ -315,7 +314,11 @@ class Drafting:
             if self._of_heads and isinstance(source, (str, PathLike)):
                 if isinstance(target, EncoderDecoderTarget):
                     raise ValueError("heads: expected a decoder alone, got a model with an encoder; leave them out")
-                target, source = _stored(Path(source), target)
+                path = Path(source)
+                kind = cast("HeadsKind", heads_kind(path))
+                # The checked target stays as it is; these see states of more layers.
+                fresh = causal_target(target.model) if kind in ("eagle3", "dflash") else target
+                target, source = open_heads(path, kind, fresh)
                 target.context = None
                 target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
@@ -333,7 +336,7 @@ class Drafting:
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
         lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None
-        if isinstance(source, PathHead):
+        if isinstance(source, PathHead | CausalLMTarget):
             if self.rescorer is not None:
                 raise ValueError("rescorer: expected heads that predict slots, got one that reads its own draft")
             own = lattice_of_source(source, target.vocab_size)
@@ -402,18 +405,6 @@ def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any])
         others = [one for one in kept.targets if one[1] is not fresh]
         kept.targets = [(state, fresh), *others][:STATES]
     return fresh
-
-
-def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads | PathHead]:
-    """Opens the heads of a folder; returns them with the target to use, another for BiTA and what sees more states."""
-    if BITA.is_at(path):
-        return with_tokens(path, target)
-    if is_eagle(path) or is_dflash(path):
-        tapped = causal_target(target.model)
-        return tapped, eagle_head(path, tapped) if is_eagle(path) else dflash_heads(path, tapped)
-    if has_mtp(path):
-        return target, mtp_head(target, path)
-    return target, stored_heads(path, target.logits, *matrices_of(target.model))
 
 
 def _plain_ms(statistics: Sequence[Statistics], width: Any, prompts: Sequence[NDArray[np.int64]]) -> float | None:

@@ -17,7 +17,7 @@ from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, 
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.located import is_gguf, locate_model
-from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
+from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
@@ -269,10 +269,11 @@ def open_llama(
     file = locate_model(path, weights=False)
     if not is_gguf(file):
         raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
-    if heads == MTP:
-        raise ValueError(f"{path}: heads 'mtp' need hidden states of prompts, which llama.cpp does not expose")
-    if str(heads).startswith(EARLY):
-        raise ValueError(f"{path}: heads '{heads}' run the first layers only, which llama.cpp cannot do")
+    if facts.heads_kind not in (None, "trained", "medusa"):
+        raise ValueError(
+            f"{path}: expected heads that read the last layer's states, which llama.cpp gives, for heads '{heads}', "
+            f"got those of the kind {facts.heads_kind}"
+        )
     target = LlamaTarget(file, threads=threads, hidden=heads is not None)
     return OpenModel(
         target=target,

@@ -1,0 +1,1 @@
+"""Measurement on recorded outputs and of whole systems: replay, tuning, report, benchmarks."""
