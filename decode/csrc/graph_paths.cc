@@ -42,7 +42,8 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
   layers_.clear(static_cast<int>(models_));
   first_node_.assign(1, 0);
   first_step_.assign(1, 0);
-  steps_.clear();
+  weight_.clear();
+  target_.clear();
   next_.clear();
   States first{};
   std::copy_n(starts, models_, first.begin());
@@ -52,9 +53,10 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
     enter(static_cast<uint32_t>(state));
     first_node_.push_back(layers_.size());
     const size_t nodes = first_node_[state + 1] - first_node_[state];
-    first_step_.push_back(steps_.size() + nodes * graph_->width(state));
+    first_step_.push_back(weight_.size() + nodes * graph_->width(state));
     if (first_step_.back() > most) refuse_size(most);
-    steps_.resize(first_step_.back());
+    weight_.resize(first_step_.back());
+    target_.resize(first_step_.back());
     next_.resize(first_step_.back() * models_);
     if (nodes && graph_->width(state)) leave(static_cast<uint32_t>(state));
   }
@@ -76,7 +78,7 @@ void GraphSearch::enter(uint32_t state) {
         states[j] = next_[step * models_ + j];
       }
       const uint32_t nodes = layers_.size();
-      steps_[step].target = known = same ? known : layers_.intern(states);
+      target_[step] = known = same ? known : layers_.intern(states);
       for (size_t j = 0; j < models_ && layers_.size() > nodes; ++j) lms_[j]->prefetch_state(states[j]);
     }
   }
@@ -93,7 +95,7 @@ void GraphSearch::leave(uint32_t state) {
   const int64_t first = graph_->first[state];
   const uint32_t width = graph_->width(state);
   for (size_t step = first_step_[state]; step < first_step_[state + 1]; step += width)
-    for (uint32_t i = 0; i < width; ++i) steps_[step + i].weight = own_[first + i];
+    std::copy_n(&own_[first], width, &weight_[step]);
   for (size_t j = 0; j < models_; ++j) {
     LabelRows& rows = rows_[j];
     rows.begin(graph_->labels[j] + first, width);
@@ -104,7 +106,7 @@ void GraphSearch::leave(uint32_t state) {
     size_t step = first_step_[state];
     for (const uint32_t row : row_)
       for (uint32_t i = 0; i < width; ++i, ++step) {
-        steps_[step].weight = std::min(steps_[step].weight + rows.weight(row, i), kImpossible);
+        weight_[step] = std::min(weight_[step] + rows.weight(row, i), kImpossible);
         next_[step * models_ + j] = rows.next(row, i);
       }
   }
@@ -113,12 +115,12 @@ void GraphSearch::leave(uint32_t state) {
 void GraphSearch::complete() {
   of_node_.assign(layers_.size(), kImpossible);
   if (first_node_[graph_->states] > first_node_[graph_->states - 1]) of_node_.back() = 0;
-  size_t step = steps_.size();
+  size_t step = weight_.size();
   for (int64_t state = graph_->states - 1; state-- > 0;)
     for (uint32_t node = first_node_[state + 1]; node-- > first_node_[state];)
       for (uint32_t i = graph_->width(state); i-- > 0;) {
         --step;
-        of_node_[node] = std::min(of_node_[node], steps_[step].weight + of_node_[steps_[step].target]);
+        of_node_[node] = std::min(of_node_[node], weight_[step] + of_node_[target_[step]]);
       }
 }
 
@@ -145,6 +147,7 @@ GraphPaths GraphSearch::search(int paths, size_t most) {
   opened_.clear();
   children_.clear();
   slot_.assign(layers_.size(), 0);
+  of_one_.assign(layers_.size(), {0, 0});
   reach({0, 0, 0, kNone, 0});
   uint32_t parent = open(kNone, 0);
   if (!next(parent)) return out;
@@ -185,38 +188,58 @@ void GraphSearch::reach(Reached one) {
 // that of nodes, so that each is followed once; then finds the children.
 uint32_t GraphSearch::open(uint32_t parent, uint32_t rank) {
   const uint32_t prefix = tree_.add(parent, rank, parent == kNone ? 0 : tree_.prefixes[parent].depth + 1);
-  const auto last = static_cast<uint32_t>(graph_->states - 1);
-  const size_t first = children_.size();
   const auto begin = opened_.empty() ? 0 : opened_.back().end;
-  while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), later());
-    const uint32_t at = heap_.back();
-    heap_.pop_back();
-    const Reached one = reached_[at];
-    if (one.state == last) children_.push_back({one.weight, 0, 0});
-    for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
-      const int64_t arc = graph_->first[one.state] + i;
-      const Step& step = this->step(one, i);
-      const Fixed total = one.weight + std::min(step.weight + of_node_[step.target], kImpossible);
-      if (!possible(total)) continue;
-      if (graph_->tokens[arc] < 0)
-        reach(behind(at, arc));
-      else
-        children_.push_back({total, static_cast<uint32_t>(graph_->tokens[arc]) + 1, 0});
+  const size_t first = children_.size();
+  const Reached one = reached_[begin];
+  const bool alone = heap_.size() == 1;
+  Opened opened{begin, begin + 1, alone ? one.weight : 0, alone ? of_one_[one.node] : Children{0, 0}};
+  if (opened.children.end) {
+    heap_.clear();
+  } else {
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end(), later());
+      const uint32_t at = heap_.back();
+      heap_.pop_back();
+      offer(at, opened.weight);
     }
+    opened.end = static_cast<uint32_t>(reached_.size());
+    opened.children = sorted_children(first);
+    if (alone && opened.end == begin + 1) of_one_[one.node] = opened.children;
   }
-  const auto of_token = [](const Offer& a, const Offer& b) {
+  opened_.push_back(opened);
+  return prefix;
+}
+
+// Adds what follows a node that the newest prefix reached: children, less a weight, and nodes.
+void GraphSearch::offer(uint32_t at, Fixed weight) {
+  const Reached one = reached_[at];
+  const int64_t first = graph_->first[one.state];
+  const size_t step = first_step(one);
+  if (one.state + 1 == graph_->states) children_.push_back({one.weight - weight, 0, 0});
+  for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
+    const Fixed more = weight_[step + i] + of_node_[target_[step + i]];
+    if (!possible(more)) continue;
+    if (graph_->tokens[first + i] < 0)
+      reach(behind(at, first + i));
+    else
+      children_.push_back({one.weight - weight + more, static_cast<uint32_t>(graph_->tokens[first + i]) + 1, 0});
+  }
+}
+
+// Those from `begin` on, each once.
+GraphSearch::Children GraphSearch::sorted_children(size_t begin) {
+  const auto first = children_.begin() + begin;
+  const auto by_rank = [](const Offer& a, const Offer& b) {
     return std::tie(a.rank, a.cost) < std::tie(b.rank, b.cost);
   };
   const auto same = [](const Offer& a, const Offer& b) { return a.rank == b.rank; };
   const auto cheaper = [](const Offer& a, const Offer& b) {
     return std::tie(a.cost, a.rank) < std::tie(b.cost, b.rank);
   };
-  std::sort(children_.begin() + first, children_.end(), of_token);
-  children_.erase(std::unique(children_.begin() + first, children_.end(), same), children_.end());
-  std::sort(children_.begin() + first, children_.end(), cheaper);
-  opened_.push_back({begin, static_cast<uint32_t>(reached_.size()), first, children_.size()});
-  return prefix;
+  if (!std::is_sorted(first, children_.end(), by_rank)) std::sort(first, children_.end(), by_rank);
+  children_.erase(std::unique(first, children_.end(), same), children_.end());
+  std::sort(children_.begin() + begin, children_.end(), cheaper);
+  return {begin, children_.size()};
 }
 
 // Reaches what a token leads to from the nodes of a prefix.
@@ -229,16 +252,17 @@ void GraphSearch::follow(uint32_t prefix, uint32_t rank) {
 
 GraphSearch::Reached GraphSearch::behind(uint32_t at, int64_t arc) const {
   const Reached& from = reached_[at];
-  const Step& step = this->step(from, static_cast<uint32_t>(arc - graph_->first[from.state]));
-  return {step.target, static_cast<uint32_t>(graph_->targets[arc]), std::min(from.weight + step.weight, kImpossible),
-          at, arc};
+  const size_t step = first_step(from) + (arc - graph_->first[from.state]);
+  return {target_[step], static_cast<uint32_t>(graph_->targets[arc]),
+          std::min(from.weight + weight_[step], kImpossible), at, arc};
 }
 
 // Offers the best child of a prefix that was not offered yet; false if there is none.
 bool GraphSearch::next(uint32_t prefix) {
   Opened& opened = opened_[prefix];
-  if (opened.child == opened.children) return false;
-  tree_.offers[prefix] = children_[opened.child++];
+  if (opened.children.begin == opened.children.end) return false;
+  tree_.offers[prefix] = children_[opened.children.begin++];
+  tree_.offers[prefix].cost += opened.weight;
   return true;
 }
 

@@ -52,10 +52,6 @@ class GraphSearch {
                  const uint32_t* starts, int paths, size_t most);
 
  private:
-  struct Step {
-    Fixed weight;
-    uint32_t target;  // a node
-  };
   // A node that a prefix leads to, by the cheapest way: behind an arc, from one that another prefix reached, or this
   // one.
   struct Reached {
@@ -64,11 +60,16 @@ class GraphSearch {
     uint32_t from;
     int64_t arc;
   };
-  // What a prefix reached, and its children by their best completions, of which those before `child` were offered. The
-  // rank of a child is its token + 1, that of the end is 0.
+  // Children by their best completions, with which they cost `weight` more than said. The rank of a child is its token
+  // + 1, that of the end is 0.
+  struct Children {
+    size_t begin, end;
+  };
+  // What a prefix reached, and its children, of which those before `begin` were offered.
   struct Opened {
     uint32_t begin, end;
-    size_t child, children;
+    Fixed weight;
+    Children children;
   };
   struct Before {
     const PrefixTree* tree;
@@ -84,6 +85,8 @@ class GraphSearch {
   GraphPaths search(int paths, size_t most);
   void reach(Reached one);
   uint32_t open(uint32_t parent, uint32_t rank);
+  void offer(uint32_t at, Fixed weight);
+  Children sorted_children(size_t begin);
   void follow(uint32_t prefix, uint32_t rank);
   Reached behind(uint32_t at, int64_t arc) const;
   bool next(uint32_t prefix);
@@ -93,9 +96,9 @@ class GraphSearch {
     return [this](uint32_t a, uint32_t b) { return reached_[a].node > reached_[b].node; };
   }
 
-  // Of a node, the step along an arc of its state of the graph.
-  const Step& step(const Reached& one, uint32_t rank) const {
-    return steps_[first_step_[one.state] + size_t{one.node - first_node_[one.state]} * graph_->width(one.state) + rank];
+  // Of a node, the step along the first arc of its state of the graph.
+  size_t first_step(const Reached& one) const {
+    return first_step_[one.state] + size_t{one.node - first_node_[one.state]} * graph_->width(one.state);
   }
 
   const Graph* graph_;
@@ -109,15 +112,17 @@ class GraphSearch {
   Layers layers_;                           // the nodes of every state of the graph
   std::vector<uint32_t> first_node_;        // by state
   std::vector<size_t> first_step_;          // by state
-  Room<Step> steps_;                        // by state, node and arc
+  Room<Fixed> weight_;                      // of steps, by state, node and arc
+  Room<uint32_t> target_;                   // of steps: a node
   Room<uint32_t> next_;                     // by step and model, its next state
   std::vector<Fixed> of_node_;              // its best completion
   PrefixTree tree_;
   std::vector<Reached> reached_;
   std::vector<Opened> opened_;
   std::vector<Offer> children_;
-  std::vector<uint32_t> slot_;  // by node: where it is among the reached, + 1
-  std::vector<uint32_t> heap_;  // reached by the newest prefix, whose arcs are to be followed
+  std::vector<Children> of_one_;  // by node: the children of prefixes that reach it alone, once they are known
+  std::vector<uint32_t> slot_;    // by node: where it is among the reached, + 1
+  std::vector<uint32_t> heap_;    // reached by the newest prefix, whose arcs are to be followed
   PrefixQueue<Before> queue_{Before{&tree_}};
 };
 

@@ -28,27 +28,76 @@ void LabelRows::begin(const int32_t* labels, size_t count) {
   width_ = static_cast<uint32_t>(order_.size() + 1);
   states_.clear(1);
   states_.begin();
-  rows_.clear();
-  matches_.clear();
 }
 
-uint32_t LabelRows::row(uint32_t state) {
-  const uint32_t known = states_.size(), row = states_.intern({state});
-  if (row < known) return row;
-  weight_.resize(states_.size() * width_);
-  next_.resize(states_.size() * width_);
-  own_.resize(states_.size() * sets_.size());
-  weight_[row * width_] = 0;
-  next_[row * width_] = state;
-  if (state == kRoot) {
-    fill_root(row);
-    return row;
+// Contexts, lists of arcs and arcs are each read for all rows at once, so that many loads are under way.
+void LabelRows::fill() {
+  read_contexts();
+  weight_.resize(rows_.size() * width_);
+  next_.resize(rows_.size() * width_);
+  own_.resize(rows_.size() * sets_.size());
+  matches_.clear();
+  for (size_t begin = 0, end; begin < by_length_.size(); begin = end) {
+    for (end = begin; end < by_length_.size() && rows_[by_length_[end]].length == rows_[by_length_[begin]].length;)
+      ++end;
+    match(begin, end);
   }
-  const Automaton::Context context = lm_->context(state);
-  const uint32_t shorter = this->row(context.backoff);
-  match(row, shorter, context.length, static_cast<uint32_t>(state - lm_->level(context.length).first_state));
-  rows_.push_back({row, shorter, context.length, context.backoff_cost, matches_.size()});
-  return row;
+  const Match* match = matches_.data();
+  for (const uint32_t row : by_length_) fill(row, match);
+}
+
+// Adds the rows that others back off to, and sorts all by the length of their contexts.
+void LabelRows::read_contexts() {
+  rows_.clear();
+  by_length_.clear();
+  for (uint32_t row = 0; row < states_.size(); ++row) {
+    const uint32_t state = states_.states(row)[0];
+    if (state == kRoot) {
+      rows_.push_back({});
+      continue;
+    }
+    const Automaton::Context context = lm_->context(state);
+    const auto index = static_cast<uint32_t>(state - lm_->level(context.length).first_state);
+    rows_.push_back({this->row(context.backoff), context.length, index, context.backoff_cost, {}, 0});
+  }
+  for (uint32_t length = 0; length < lm_->order; ++length)
+    for (uint32_t row = 0; row < rows_.size(); ++row)
+      if (rows_[row].length == length) by_length_.push_back(row);
+}
+
+// Finds the arcs of states of one length. They have some only for tokens that have arcs in the next shorter context.
+void LabelRows::match(size_t begin, size_t end) {
+  for (size_t n = begin; n < end; ++n) {
+    const uint32_t row = by_length_[n];
+    Row& one = rows_[row];
+    if (!one.length) {
+      for (size_t s = 0; s < sets_.size(); ++s) own(row)[s] = sets_[s].all();
+      continue;
+    }
+    one.list = lm_->list(one.length, one.index);
+    for (size_t s = 0; s < sets_.size(); ++s)
+      if (own(one.shorter)[s]) lm_->prefetch_list(one.length, one.list, sets_[s]);
+  }
+  for (size_t n = begin; n < end; ++n) {
+    if (rows_[by_length_[n]].length) match(by_length_[n]);
+    rows_[by_length_[n]].matches = matches_.size();
+  }
+}
+
+void LabelRows::match(uint32_t row) {
+  const Row& one = rows_[row];
+  std::array<uint32_t, kMaxCandidates + kMatchStep> arc, at;
+  for (size_t s = 0; s < sets_.size(); ++s) {
+    const uint64_t wanted = own(one.shorter)[s];
+    own(row)[s] = 0;
+    if (!wanted) continue;
+    const PackedMatches out{arc.data(), at.data(), one.list.begin, 0};
+    const uint64_t found = own(row)[s] = lm_->match(one.length, one.list, sets_[s], wanted, out);
+    for (int n = 0, count = count_ones(found); n < count; ++n) {
+      lm_->prefetch_arc(one.length, arc[n]);
+      matches_.push_back({1 + static_cast<uint32_t>(s) * kMaxCandidates + at[n], arc[n]});
+    }
+  }
 }
 
 void LabelRows::fill_root(uint32_t row) {
@@ -57,43 +106,24 @@ void LabelRows::fill_root(uint32_t row) {
     weight_[row * width_ + i] = weighed(lm_->cost(0, token), greatest_arc_);
     next_[row * width_ + i] = lm_->longer(0, token, token);
   }
-  for (size_t s = 0; s < sets_.size(); ++s) own(row)[s] = sets_[s].all();
 }
 
-// Finds the arcs of a state. It has some only for tokens that have arcs in the next shorter context.
-void LabelRows::match(uint32_t row, uint32_t shorter, uint32_t length, uint32_t index) {
-  std::array<uint32_t, kMaxCandidates + kMatchStep> arc, at;
-  for (size_t s = 0; s < sets_.size(); ++s) {
-    const uint64_t wanted = own(shorter)[s];
-    own(row)[s] = 0;
-    if (!wanted) continue;
-    const Automaton::List list = lm_->list(length, index);
-    const uint64_t found =
-        lm_->match(length, list, sets_[s], wanted, PackedMatches{arc.data(), at.data(), list.begin, 0});
-    own(row)[s] = found;
-    for (int n = 0, count = count_ones(found); n < count; ++n) {
-      lm_->prefetch_arc(length, arc[n]);
-      matches_.push_back({1 + static_cast<uint32_t>(s) * kMaxCandidates + at[n], arc[n]});
-    }
+void LabelRows::fill(uint32_t row, const Match*& match) {
+  const Row& one = rows_[row];
+  Fixed* weight = &weight_[row * width_];
+  uint32_t* next = &next_[row * width_];
+  weight[0] = 0;
+  next[0] = states_.states(row)[0];
+  if (!one.length) return fill_root(row);
+  const Fixed failure = weighed(one.backoff, greatest_failure_);
+  for (uint32_t i = 1; i < width_; ++i) {
+    weight[i] = std::min(weight_[one.shorter * width_ + i] + failure, kImpossible);
+    next[i] = next_[one.shorter * width_ + i];
   }
-}
-
-// Rows are begun after those that they back off to.
-void LabelRows::fill() {
-  const Match* match = matches_.data();
-  for (const Begun& one : rows_) {
-    const Fixed failure = weighed(one.backoff, greatest_failure_);
-    Fixed* weight = &weight_[one.row * width_];
-    uint32_t* next = &next_[one.row * width_];
-    for (uint32_t i = 1; i < width_; ++i) {
-      weight[i] = std::min(weight_[one.shorter * width_ + i] + failure, kImpossible);
-      next[i] = next_[one.shorter * width_ + i];
-    }
-    for (; match != matches_.data() + one.matches; ++match) {
-      weight[match->place] = weighed(lm_->level(one.length).records.cost(match->arc), greatest_arc_);
-      const uint32_t longer = lm_->longer(one.length, match->arc, static_cast<uint32_t>(order_[match->place - 1]));
-      if (longer != kRoot) next[match->place] = longer;
-    }
+  for (; match != matches_.data() + one.matches; ++match) {
+    weight[match->place] = weighed(lm_->level(one.length).records.cost(match->arc), greatest_arc_);
+    const uint32_t longer = lm_->longer(one.length, match->arc, static_cast<uint32_t>(order_[match->place - 1]));
+    if (longer != kRoot) next[match->place] = longer;
   }
 }
 

@@ -23,7 +23,11 @@ class LabelRows {
   void begin(const int32_t* labels, size_t count);
 
   // The number of a state's row, which can be read after `fill`.
-  uint32_t row(uint32_t state);
+  uint32_t row(uint32_t state) {
+    const uint32_t rows = states_.size(), row = states_.intern({state});
+    if (row == rows) lm_->prefetch_state(state);
+    return row;
+  }
   void fill();
 
   // Of a label of `begin`, by its place there.
@@ -33,17 +37,21 @@ class LabelRows {
   double greatest() const { return greatest_arc_ + (lm_->order - 1) * greatest_failure_; }
 
  private:
-  struct Begun {
-    uint32_t row, shorter, length;
+  struct Row {
+    uint32_t shorter, length, index;  // index: among the states of that length
     float backoff;
+    Automaton::List list;
     size_t matches;  // end of its own
   };
   struct Match {
     uint32_t place, arc;
   };
 
-  void match(uint32_t row, uint32_t shorter, uint32_t length, uint32_t index);
+  void read_contexts();
+  void match(size_t begin, size_t end);
+  void match(uint32_t row);
   void fill_root(uint32_t row);
+  void fill(uint32_t row, const Match*& match);
   Fixed weighed(double cost, double& greatest) const;
   uint64_t* own(uint32_t row) { return &own_[row * sets_.size()]; }
 
@@ -58,8 +66,9 @@ class LabelRows {
   Room<Fixed> weight_;
   Room<uint32_t> next_;
   std::vector<uint64_t> own_;  // a bit for each label that has an arc
-  std::vector<Begun> rows_;    // each after the one that it backs off to
-  std::vector<Match> matches_;
+  std::vector<Row> rows_;
+  std::vector<uint32_t> by_length_;  // rows, each after the one that it backs off to
+  std::vector<Match> matches_;       // in that order
 };
 
 }  // namespace rescore

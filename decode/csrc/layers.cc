@@ -1,5 +1,7 @@
 #include "layers.h"
 
+#include <algorithm>
+
 namespace rescore {
 
 void Layers::clear(int components) {
@@ -7,10 +9,12 @@ void Layers::clear(int components) {
   states_.clear();
 }
 
+// Takes out what was put in: a layer may have far fewer nodes than places.
 void Layers::begin() {
   first_ = size();
-  table_.assign(256, kNone);
-  mask_ = table_.size() - 1;
+  if (table_.empty()) grow();
+  for (const uint32_t at : taken_) table_[at] = kNone;
+  taken_.clear();
 }
 
 uint32_t Layers::add(const States& states) {
@@ -19,19 +23,16 @@ uint32_t Layers::add(const States& states) {
   if (2 * (states_.size() - first_) > table_.size()) {
     grow();
   } else {
-    table_[probe(states)] = node;
+    put(node);
   }
   return node;
 }
 
 void Layers::grow() {
-  table_.assign(table_.size() * 2, kNone);
+  table_.assign(std::max<size_t>(256, table_.size() * 2), kNone);
   mask_ = table_.size() - 1;
-  for (uint32_t node = first_; node < states_.size(); ++node) {
-    size_t at = hash(states_[node]);
-    while (table_[at] != kNone) at = (at + 1) & mask_;
-    table_[at] = node;
-  }
+  taken_.clear();
+  for (uint32_t node = first_; node < states_.size(); ++node) put(node);
 }
 
 }  // namespace rescore

@@ -45,12 +45,18 @@ class Layers {
     while (table_[at] != kNone && !same(states_[table_[at]], states)) at = (at + 1) & mask_;
     return at;
   }
+  void put(uint32_t node) {
+    const size_t at = probe(states_[node]);
+    table_[at] = node;
+    taken_.push_back(static_cast<uint32_t>(at));
+  }
   void grow();
 
   int components_ = 0;
   std::vector<States> states_;
   uint32_t first_ = 0;           // of the newest layer
   std::vector<uint32_t> table_;  // open addressing over the nodes of the newest layer
+  std::vector<uint32_t> taken_;  // places in it
   size_t mask_ = 0;
 };
 

@@ -46,9 +46,11 @@ def random_lattice(text: NDArray[np.int64], arcs: int, degree: int, rng: np.rand
     return WordLattice.from_arcs(source, tokens, targets, [(one, 0) for one in cost], final={states: (0, 0)})
 
 
-def rounding(found: Strings) -> float:
-    """How far sums in float32 may be off: so many of half a unit in the last place, as if at random."""
-    return max(TOLERANCE, float(found.cost[-1]) * 2**-24 * max(map(len, found.arcs)) ** 0.5)
+def rounding(found: Strings, order: int) -> float:
+    """How far sums in float32 may be off: half a unit in the last place, as if at random, for each arc of the model and
+    each failure arc before it.
+    """
+    return max(TOLERANCE, float(found.cost[-1]) * 2**-24 * (order * max(map(len, found.arcs))) ** 0.5)
 
 
 def least_time(rescorer: LatticeRescorer, lattice: WordLattice, paths: int) -> float:
@@ -91,7 +93,7 @@ def main() -> None:
                     times = np.minimum(times, [least_time(rescorer, one, paths) for one in lattices])
                 for one, found, other in zip(lattices, rescorer.paths_of(lattices, paths), theirs.strings):
                     ours = [(cost, tuple(own.tolist())) for cost, own in zip(found.cost.tolist(), found.tokens)]
-                    if differs := disagreement(ours, other, rounding(found)):
+                    if differs := disagreement(ours, other, rounding(found, model.order)):
                         raise ValueError(f"{one.arcs} arcs, p = {paths}: ours and PhiMatcher disagree: {differs}")
                 ratio = np.median(peers / times)
                 print(
