@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,9 +86,10 @@ class TreeSession:
 
     def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | GrowingSession | None, nodes: int):
         self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
-        self.reads, self.spent = 0, 0.0  # readings of a small model in each step, and their seconds
-        if isinstance(lattices, GrowingSession):
-            self.reads = len(lattices.levels) + 1
+        # Of a small model; asked once, since a protocol's isinstance takes as long as a search.
+        self.growing = lattices if isinstance(lattices, GrowingSession) else None
+        self.reads = len(self.growing.levels) + 1 if self.growing else 0  # readings of it in each step
+        self.spent = 0.0  # their seconds
         self.rescorer = drafter.rescorer
         self._counts = SharedCounts(self.rescorer.calibration.counts) if self.rescorer.reads_text else None
 
@@ -107,16 +109,16 @@ class TreeSession:
 
     def listed(self, step: DraftStep) -> Sausage | Lattice:
         """The lattices of the heads, or of a small model, which reads `reads` times."""
-        found = self.lattices
-        if not isinstance(found, GrowingSession):
-            return found.sausages(step) if found else blank(len(step.texts))
+        growing = self.growing
+        if growing is None:
+            return cast("LatticeSession", self.lattices).sausages(step) if self.lattices else blank(len(step.texts))
         if not self.reads:
-            found.passed(step)
+            growing.passed(step)
             return blank(len(step.texts))
         began = time.perf_counter()
-        lattices = found.begun(step)
-        for nodes in found.levels[: self.reads - 1]:
-            lattices = found.grown(self._searched(step, lattices, nodes))
+        lattices = growing.begun(step)
+        for nodes in growing.levels[: self.reads - 1]:
+            lattices = growing.grown(self._searched(step, lattices, nodes))
         self.spent = time.perf_counter() - began
         return lattices
 
@@ -159,8 +161,8 @@ class AutoSession(TreeSession):
         rests = getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests()
         self._drafted = not rests
         if rests:
-            if isinstance(self.lattices, GrowingSession):
-                self.lattices.passed(step)
+            if self.growing:
+                self.growing.passed(step)
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.texts]
         began = time.perf_counter()
         self.read(step)

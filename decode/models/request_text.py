@@ -52,15 +52,13 @@ class RequestText:
         self.counts: _core.ContextModel | None = None
         self.size = 0
         self._edited = 0  # tokens that `edits` has passed over or read
-        self._buffer = np.empty(len(tokens) + room, np.int32)
+        self._allocate(len(tokens) + room)
         self.append(tokens)
 
     @property
     def tokens(self) -> NDArray[np.int32]:
         """All tokens, int32 [size]: a read-only view, since drafters, processors and criteria may be foreign code."""
-        view = self._buffer[: self.size]
-        view.flags.writeable = False
-        return view
+        return self._view[: self.size]
 
     @property
     def answer(self) -> NDArray[np.int32]:
@@ -70,11 +68,16 @@ class RequestText:
     def append(self, tokens: NDArray[np.integer] | Sequence[int]) -> None:
         end = self.size + len(tokens)
         if end > len(self._buffer):
-            longer = np.empty(2 * end, np.int32)
-            longer[: self.size] = self.tokens
-            self._buffer = longer
+            before = self.tokens
+            self._allocate(2 * end)
+            self._buffer[: self.size] = before
         self._buffer[self.size : end] = tokens
         self.size = end
+
+    def _allocate(self, room: int) -> None:
+        self._buffer = np.empty(room, np.int32)
+        self._view = self._buffer.view()
+        self._view.flags.writeable = False
 
     def expect(self, edits: _core.EditModel | None, start: int) -> None:
         """Expects the text of an automaton from the token of number `start` on."""
