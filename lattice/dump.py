@@ -280,7 +280,7 @@ class Dump:
         return arrays
 
     def _blocks_of(self, shard: ShardInfo, rows: int) -> Iterator[DumpBlock]:
-        arrays: dict[str, Any] = {"seeds": None} | self._map(shard, verify=shard.bytes <= VERIFY_BYTES)
+        arrays: dict[str, Any] = {"entropy": None, "seeds": None} | self._map(shard, verify=shard.bytes <= VERIFY_BYTES)
         whole = DumpBlock(task=shard.task, file=shard.file, first_row=0, first_sequence=0, **arrays)
         exact = self.header.kind == "greedy" and not self.allow_inexact
         first = 0
@@ -318,8 +318,9 @@ def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, head
         "prompt_offsets": ((s + 1,), (np.dtype("int64"),)),
         "topk_ids": ((n, h, k), TOKEN_DTYPES),
         "topk_logp": ((n, h, k), FLOAT_DTYPES),
-        "entropy": ((n, h), FLOAT_DTYPES),
     }
+    if "entropy" in arrays:
+        expected["entropy"] = ((n, h), FLOAT_DTYPES)
     if header.kind == "sampled" or "seeds" in arrays:
         expected["seeds"] = ((n,), (np.dtype("uint64"),))
     if "prompt_topk_ids" in arrays or "prompt_topk_logp" in arrays:

@@ -31,7 +31,7 @@ class DumpBlock:
     prompt_tokens  int32 or uint16 [m], prompt_offsets int64 [S + 1]: the prompt of each continuation
     topk_ids       uint16 or int32 [n, h, K] in [0, V), the candidates of head j + 1 in order of rank
     topk_logp      float16 or float32 [n, h, K], their log-probabilities over all V tokens
-    entropy        float16 or float32 [n, h], nats over all V tokens
+    entropy        float16 or float32 [n, h], nats over all V tokens, or None
     seeds          uint64 [n], the seed of each position's random numbers, or None
     prompt_topk_ids, prompt_topk_logp  [m, K], like topk_*, head 1's predictions after each token of the prompts; or
                    None
@@ -50,7 +50,7 @@ class DumpBlock:
     prompt_offsets: NDArray[np.int64]
     topk_ids: NDArray
     topk_logp: NDArray
-    entropy: NDArray
+    entropy: NDArray | None
     seeds: NDArray[np.uint64] | None
     prompt_topk_ids: NDArray | None = None
     prompt_topk_logp: NDArray | None = None
@@ -140,7 +140,7 @@ class DumpBlock:
             prompt_offsets=self.prompt_offsets[first : last + 1] - self.prompt_offsets[first],
             topk_ids=self.topk_ids[rows],
             topk_logp=self.topk_logp[rows],
-            entropy=self.entropy[rows],
+            entropy=None if self.entropy is None else self.entropy[rows],
             seeds=None if self.seeds is None else self.seeds[rows],
             prompt_topk_ids=None if ids is None else ids[prompts],
             prompt_topk_logp=None if logp is None else logp[prompts],
@@ -158,11 +158,11 @@ class DumpBlock:
         self._check_top("topk_ids", "topk_logp", vocab_size)
         if self.prompt_topk_ids is not None:
             self._check_top("prompt_topk_ids", "prompt_topk_logp", vocab_size)
-        entropy = self.entropy.astype(np.float32)
-        most = np.log(vocab_size) * 1.001 + 1e-3
-        self._refuse(
-            ~((entropy >= 0) & (entropy <= most)), "entropy", f"is not in 0..ln V = {np.log(vocab_size):.4f} nats"
-        )
+        if self.entropy is not None:
+            entropy, most = self.entropy.astype(np.float32), np.log(vocab_size) * 1.001 + 1e-3
+            self._refuse(
+                ~((entropy >= 0) & (entropy <= most)), "entropy", f"is not in 0..ln V = {np.log(vocab_size):.4f} nats"
+            )
         if exact:
             self._refuse(
                 self.topk_ids[:, 0, 0] != self.tokens,

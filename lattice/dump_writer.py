@@ -49,6 +49,7 @@ POSITIVE_SLACK = 1e-3  # rounding of a log softmax near 0; more is an error
 DUMP = "dump"  # the unfinished dump, in its work folder
 PART = "part."  # begins a part's name; names of shards have no dot before .safetensors
 ARRAYS = ("tokens", "prompt_tokens", "topk_ids", "topk_logp", "entropy", "seeds", "prompt_topk_ids", "prompt_topk_logp")
+OPTIONAL = ("entropy", "prompt_topk_ids", "prompt_topk_logp")
 Sequence = dict[str, NDArray]
 
 
@@ -56,7 +57,7 @@ class DumpWriter:
     """A context manager that writes a dump. The dump appears under its name when the context ends without error.
 
         with DumpWriter("dump", header) as writer:
-            writer.add("gsm8k", prompt=prompt, tokens=tokens, topk_ids=ids, topk_logp=logp, entropy=entropy)
+            writer.add("gsm8k", prompt=prompt, tokens=tokens, topk_ids=ids, topk_logp=logp)
 
     header: its tasks and shards are filled in by the writer. logp_dtype: float16 (default) or float32. Sequences go to
     the folder `<path>.work`. After an error it holds those up to the last `keep`, or is removed if there was none; the
@@ -83,7 +84,7 @@ class DumpWriter:
         self._waiting: dict[str, list[Sequence]] = {}
         self._bytes: dict[str, int] = {}
         self._loops: dict[str, int] = {}
-        self._along_prompts: bool | None = None  # whether sequences have prompt_topk_*
+        self._optional: set[str] | None = None  # arrays that all sequences have, beside those that they must
 
     def __enter__(self) -> DumpWriter:
         self._work.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,7 @@ class DumpWriter:
         self._refuse_other(dump.header, first.topk_logp.dtype)
         self._shards = [shard for shard in dump.header.shards if shard not in parts]
         self._parts = list(parts)
-        self._along_prompts = first.prompt_topk_ids is not None
+        self._optional = {name for name in OPTIONAL if getattr(first, name) is not None}
         for task in dump.header.tasks:
             self._kept[task.name], self._waiting[task.name], self._bytes[task.name] = task.sequences, [], 0
             self._loops[task.name] = round(task.loop_share * task.sequences)
@@ -162,15 +163,15 @@ class DumpWriter:
         tokens: NDArray,
         topk_ids: NDArray,
         topk_logp: NDArray,
-        entropy: NDArray,
+        entropy: NDArray | None = None,
         seeds: NDArray | None = None,
         prompt_topk_ids: NDArray | None = None,
         prompt_topk_logp: NDArray | None = None,
     ) -> None:
         """Adds one continuation of n tokens.
 
-        prompt [m], tokens [n], topk_ids and topk_logp [n, h, K], entropy [n, h]: integers and floats of any width.
-        seeds [n], one per position, for sampled dumps only. prompt_topk_* [m, K] for all sequences or for none. Values
+        prompt [m], tokens [n], topk_ids and topk_logp [n, h, K]: integers and floats of any width. seeds [n], one per
+        position, for sampled dumps only. entropy [n, h] and prompt_topk_* [m, K] for all sequences or for none. Values
         are checked as the reader checks them (ValueError).
         """
         if self._lock is None:
@@ -190,21 +191,24 @@ class DumpWriter:
             "prompt_tokens": prompt,
             "topk_ids": _shaped("topk_ids", _integers("topk_ids", topk_ids, 3), shape),
             "topk_logp": _narrowed(_shaped("topk_logp", _not_positive("topk_logp", topk_logp), shape), self.logp_dtype),
-            "entropy": _narrowed(_shaped("entropy", numbers(entropy, "entropy", "f"), shape[:2]), self.logp_dtype),
         }
+        if entropy is not None:
+            found = _shaped("entropy", numbers(entropy, "entropy", "f"), shape[:2])
+            sequence["entropy"] = _narrowed(found, self.logp_dtype)
         if seeds is not None:
             sequence["seeds"] = _shaped("seeds", _seeds(seeds), shape[:1])
-        if (prompt_topk_ids is not None) != (prompt_topk_logp is not None) or (
-            self._along_prompts not in (None, prompt_topk_ids is not None)
-        ):
+        if (prompt_topk_ids is None) != (prompt_topk_logp is None):
             raise ValueError("prompt_topk_ids, prompt_topk_logp: expected both, for all sequences or for none")
-        self._along_prompts = prompt_topk_ids is not None
         if prompt_topk_ids is not None:
             along = len(prompt), header.top_k
             ids = _integers("prompt_topk_ids", prompt_topk_ids, 2)
             logp = _not_positive("prompt_topk_logp", prompt_topk_logp)
             sequence["prompt_topk_ids"] = _shaped("prompt_topk_ids", ids, along)
             sequence["prompt_topk_logp"] = _narrowed(_shaped("prompt_topk_logp", logp, along), self.logp_dtype)
+        optional = {*sequence} & {*OPTIONAL}
+        if self._optional not in (None, optional):
+            raise ValueError(f"{', '.join(sorted(self._optional ^ optional))}: expected for all sequences or for none")
+        self._optional = optional
         _block(task, [sequence]).check(header.vocab_size, exact=header.kind == "greedy")
         for name in ("topk_ids", "prompt_topk_ids"):
             if name in sequence:
@@ -307,7 +311,6 @@ def _sequences(shards: Collection[ShardInfo], task: str | None = None) -> int:
 
 def _block(task: str, sequences: list[Sequence]) -> DumpBlock:
     arrays: dict[str, Any] = {name: np.concatenate([sequence[name] for sequence in sequences]) for name in sequences[0]}
-    arrays.setdefault("seeds", None)
     return DumpBlock(
         task=task,
         file="the sequence added",
@@ -315,7 +318,7 @@ def _block(task: str, sequences: list[Sequence]) -> DumpBlock:
         first_sequence=0,
         offsets=_offsets(sequences, "tokens"),
         prompt_offsets=_offsets(sequences, "prompt_tokens"),
-        **arrays,
+        **{"entropy": None, "seeds": None} | arrays,
     )
 
 

@@ -18,6 +18,7 @@ from support import dumps, forms, fuzz
 from support.dumps import H, K
 from support.refusals import refused, refuses
 
+from rescore.decode.lab.replay.analyses.entropies import entropies
 from rescore.lattice.checked import numbers
 from rescore.lattice.dump import VERIFY_BYTES, Dump, crc32_of
 from rescore.lattice.dump_block import is_loop
@@ -138,7 +139,7 @@ BAD_ARRAYS = {
     ("4", "50"): put("tokens", 4, 50),
     ("-1",): put("tokens", 4, -1),
     ("prompt_tokens", "99"): put("prompt_tokens", 0, 99),
-    ("'entropy'",): lambda arrays: arrays.pop("entropy"),
+    ("'topk_logp'",): lambda arrays: arrays.pop("topk_logp"),
     ("'more'",): lambda arrays: arrays.update(more=np.zeros(1)),
     ("tokens", "int64", "uint16", "int32"): lambda arrays: arrays.update(tokens=arrays["tokens"].astype(np.int64)),
     ("topk_ids", "[41, 4, 6]", "dump.json", "[41, 4, 5]"): lambda arrays: arrays.update(
@@ -253,6 +254,26 @@ def test_the_writer_refuses(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
+def test_entropies_may_be_left_out(tmp_path):
+    """By engines, which give the most probable tokens alone; of all sequences or of none."""
+    made = dumps.arguments()
+    without = [{name: value for name, value in one.items() if name != "entropy"} for one in made]
+    dumps.write(tmp_path / "with", made=made)
+    dumps.write(tmp_path / "without", made=without)
+    for one, other in zip(Dump.open(tmp_path / "with").blocks(), Dump.open(tmp_path / "without").blocks()):
+        assert one.entropy is not None and other.entropy is None
+        assert all(
+            np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "topk_ids", "topk_logp")
+        )
+        assert other.part(0, 1).entropy is None
+    for first, then in ((made, without), (without, made)):
+        with refused(ValueError, "entropy"), DumpWriter(tmp_path / "mixed", dumps.header()) as writer:
+            writer.add(**first[0])
+            writer.add(**then[1])
+    with refused(ValueError, "without", "entropies"):
+        entropies(Dump.open(tmp_path / "without"))
+
+
 def written(path, **changes) -> list[np.ndarray]:
     """The arrays of a dump of one continuation, with some arguments in other forms."""
     (one,) = dumps.arguments(count=1)
@@ -279,7 +300,7 @@ def test_the_writer_takes_ids_in_every_form(tmp_path, form):
 
 
 @pytest.mark.parametrize("name", ["prompt", "tokens", "topk_ids", "topk_logp", "entropy"])
-@pytest.mark.parametrize("value", [None, [[1], [1, 2]], "abc", np.array([1, "a"], object)], ids=str)
+@pytest.mark.parametrize("value", [3.5, [[1], [1, 2]], "abc", np.array([1, "a"], object)], ids=str)
 def test_the_writer_names_what_is_no_array(tmp_path, name, value):
     with refused((TypeError, ValueError), name, "expected", "got"):
         written(tmp_path / "a", **{name: lambda _: value})

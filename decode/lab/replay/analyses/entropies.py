@@ -69,6 +69,8 @@ def entropies(
     sums: dict[str, NDArray[np.float64]] = {}
 
     def add(block: Any, outcomes: Any) -> None:
+        if block.entropy is None:
+            raise ValueError(f"{dump.path}: expected entropies of the heads, got a dump without; make it from logits")
         values = block.entropy.astype(np.float64)
         # Rounding may put a value slightly above ln V.
         found = [np.histogram(np.minimum(column, edges[-1]), edges)[0] for column in values.T]
