@@ -502,7 +502,7 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[ActiveRequest], voca
                 f"request {request.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
                 "does the drafter use another vocabulary?"
             )
-        if tree.depths.max() > request.ahead:
+        if tree.size > request.ahead < tree.depths.max():
             raise ValueError(
                 f"request {request.index}: expected a draft no deeper than the room of {request.ahead} tokens, "
                 f"got depth {tree.depths.max()}"

@@ -14,7 +14,7 @@ HeadsKind = Literal["trained", "bita", "medusa", "dflash", "eagle3", "mtp", "ear
 READ_THEIR_DRAFT = ("eagle3", "mtp", "early")
 MTP = "mtp"
 EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
-TRAINED = {"trained": "heads.safetensors", "bita": "bita.safetensors"}  # what `rescore train` writes
+TRAINED: dict[HeadsKind, str] = {"trained": "heads.safetensors", "bita": "bita.safetensors"}  # by `rescore train`
 MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 _EXTRA_LAYER = re.compile(r"(model\.(?:language_model\.)?layers\.(\d+)\.)eh_proj\.weight", re.ASCII)
 _COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
@@ -36,7 +36,7 @@ def heads_kind(heads: str | Path | None, folder: Path | None = None) -> HeadsKin
     path = Path(heads)
     for kind, weights in TRAINED.items():
         if (path / weights).exists():
-            return kind  # type: ignore[return-value]
+            return kind
     config = _config(path)
     form = config.get("speculators_model_type")
     if form == "dflash" or "dflash_config" in config:
