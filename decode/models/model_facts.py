@@ -85,8 +85,8 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
         )
     if heads_kind(heads) not in (None, "trained", "medusa"):
         raise ValueError(
-            f"{file}: expected a Hugging Face model for heads '{heads}', got a blockwise model, whose own heads need "
-            "no name"
+            f"{file}: expected a Hugging Face model for heads '{heads}', of the kind {heads_kind(heads)}, got a "
+            "blockwise model, whose own heads need no name"
         )
     return file, False
 

@@ -127,7 +127,7 @@ def test_heads_that_are_not_there(llama, ours, tmp_path):
         refuses(error, lambda path=path, heads=heads: model_facts(path, heads), *named[-1:])
     refuses(ValueError, lambda: open_model(llama, heads=medusa(tmp_path / "wide", 48)), "another")
     file = ours / "model.safetensors"
-    refuses(ValueError, lambda: open_model(file, heads="data/demo/bita"), "data/demo/bita", "BiTA")
+    refuses(ValueError, lambda: open_model(file, heads="data/demo/bita"), "data/demo/bita", "kind bita")
 
 
 def test_paths_without_a_model(tmp_path):
