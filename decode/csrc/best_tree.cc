@@ -208,7 +208,7 @@ void TreeSearch::propose_listed() {
     least = std::min<double>(least, paid += lm_->backoff_cost(state));
   const double most = blend_.rest() * std::exp(-least);  // upper bound of the n-gram model's contribution
   for (const auto& [token, share] : blend_.listed()) {
-    if (is_candidate(token) || share + most < needed()) continue;
+    if (share + most < needed() || is_candidate(token)) continue;
     const Taken taken = lm_->take(state_, token);
     propose(token, taken.arc, scale_ + log_p(share, taken.cost));
   }
@@ -219,7 +219,7 @@ void TreeSearch::propose_listed() {
 // unread token gets no more than its source's current maximum; if that is less than an even part, the other sources
 // share the rest. Where a list is flat, reading it would yield hundreds of tokens to which the model gives next to
 // nothing, so the model's part is small.
-TreeSearch::Parts TreeSearch::parts() const {
+TreeSearch::Parts TreeSearch::parts() {
   const double p = needed(), even = p / (1 + most_.size());
   double left = p;
   int others = 1 + static_cast<int>(most_.size());
@@ -274,7 +274,8 @@ void TreeSearch::propose_arcs() {
   for (; state != kRoot; state = lm_->backoff(state)) {
     const Automaton::Arcs arcs = lm_->arcs(state);
     const StateLevel& level = lm_->level(lm_->length(state));
-    for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
+    // Of most states nothing need be read, since no cost is less than 0.
+    for (uint64_t begin = limit < paid - kSlack ? arcs.end : arcs.begin; begin < arcs.end; begin += kBlock) {
       const float now = static_cast<float>(limit - paid + kSlack);
       for (uint64_t cheap = level.records.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now);
            cheap; cheap &= cheap - 1) {
@@ -325,9 +326,11 @@ bool TreeSearch::is_proposed(uint32_t token) const {
 }
 
 // The least p with which a token outside the candidates may be among the n best.
-double TreeSearch::needed() const {
+double TreeSearch::needed() {
   if (least_.size() < nodes_) return 0;
-  return std::exp(-static_cast<double>(least_.front() - cost_) / kFixedOne - scale_ - kSlack);
+  const double logp = static_cast<double>(cost_ - least_.front()) / kFixedOne - scale_ - kSlack;
+  if (logp != needed_.logp) needed_ = {logp, std::exp(logp)};  // asked for far more often than it changes
+  return needed_.p;
 }
 
 void TreeSearch::propose(uint32_t token, uint64_t arc, double logq) {

@@ -98,11 +98,11 @@ class TreeSearch {
   void propose(uint32_t token, uint64_t arc, double logq);
   void keep_best();
   double log_p(double seen, double lm_cost) const;
-  double needed() const;
+  double needed();
   struct Parts {  // shares of a needed probability that a source must give before its tokens are read
     double model, list;
   };
-  Parts parts() const;
+  Parts parts();
   void find_sources();
   bool is_candidate(uint32_t token) const;
   uint32_t order(uint32_t token) const;  // among equally probable children
@@ -130,7 +130,10 @@ class TreeSearch {
   TextBlend blend_;
   std::vector<double> most_;  // upper bound of each long list's contribution to a token not yet proposed
   double model_most_;         // and of the n-gram model's
-  bool flat_;                 // whether a long list has many tokens of similar frequency
+  struct {
+    double logp, p;
+  } needed_{NAN, 0};  // the latest one
+  bool flat_;         // whether a long list has many tokens of similar frequency
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals, the first `sorted_` ascending
