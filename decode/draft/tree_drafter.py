@@ -102,7 +102,8 @@ class TreeSession:
         steps that did not draft, are not known.
         """
         if self._counts:
-            self._counts.begin([text for text in step.texts if text.counts is None])
+            if fresh := [text for text in step.texts if text.counts is None]:
+                self._counts.begin(fresh)
             if step.predictions and self.drafter.rejected and any(last.tree.size for last in step.last):
                 for text, last, read in zip(step.texts, step.last, step.predictions(TOP)):
                     foresee(text, last, read)
