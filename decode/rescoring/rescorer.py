@@ -23,6 +23,7 @@ from rescore.lm.model.arpa import CAPITALS, UNK
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1000.0
+MAX_WEIGHED = float(1 << 19)  # nats of an arc, kMaxWeight of weight.h
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,8 +155,13 @@ class LatticeRescorer:
 
     def _cost(self, lattice: WordLattice) -> NDArray[np.float64]:
         acoustic, language, penalty = self.weights.of(lattice)
-        cost = lattice.costs @ np.array([acoustic, language])
-        return cost + penalty * (lattice.tokens != NOTHING)
+        cost = lattice.costs @ np.array([acoustic, language]) + penalty * (lattice.tokens != NOTHING)
+        if (most := abs(cost).max(initial=0)) > MAX_WEIGHED:
+            raise ValueError(
+                f"{lattice.name}: expected arcs of at most {MAX_WEIGHED:g} nats, got {most:g} with weights "
+                f"{acoustic:g} of acoustic and {language:g} of language costs; give smaller ones"
+            )
+        return cost
 
     def _labels(self, lattice: WordLattice) -> NDArray[np.int32]:
         """The token that each model reads at every arc, [J, A]."""
