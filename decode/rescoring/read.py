@@ -24,7 +24,7 @@ from msgspec import Meta
 from rescore.lattice.checked import MOST, Checked, parse_object, refusal, validate
 from rescore.lattice.word_lattice import NOTHING, WordLattice
 from rescore.lm.model import fst_read
-from rescore.lm.model.compressed import open_text
+from rescore.lm.model.compressed import open_bytes, open_text, text_in
 
 FILLERS = frozenset(
     "<eps> <epsilon> !NULL <s> </s> !SENT_START !SENT_END !ENTER !EXIT <sil> <SIL> [SPEECH] [NOISE] ++NOISE++".split()
@@ -34,7 +34,7 @@ MOST_ARCS = 1 << 22  # of a lattice as it is written
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _SYMBOL = re.compile(r"\s*(\S.*?)\s+(\d{1,9})\s*", re.ASCII)
-_columns = re.compile(r"\S+", re.ASCII).findall  # other blanks are part of words, as in `rescore lm build`
+columns_of = re.compile(r"\S+", re.ASCII).findall  # other blanks are part of words, as in `rescore lm build`
 Lines = Iterator[tuple[int, str]]  # their numbers and texts
 
 
@@ -76,23 +76,20 @@ def read_lattices(path: str | os.PathLike[str], options: ReadOptions | None = No
     Arcs of infinite cost are left out. A name names one lattice of a file.
     """
     options = options or ReadOptions()
-    with open(path, "rb") as file:
-        binary = file.read(4) == fst_read.MAGIC
     where = os.fspath(path)
-    if binary:
-        yield _located(where, lambda: _openfst(fst_read.read(np.fromfile(path, np.uint8)), options, Path(path).stem))
-        return
-    with open_text(path) as text:
-        lines = _lines(text, where)
-        first = next((line for line in lines if line[1].strip()), (1, ""))
-        second = next(lines, (0, ""))
-        seen = set[str]()
-        for lattice in _read_text(chain([first, second], lines), first[1], second[1], where, options):
-            if lattice.name in seen:
-                told = "expected one lattice of a name, got two; lines of a list follow each other"
-                raise ValueError(f"{where}: {lattice.name!r}: {told}")
-            seen.add(lattice.name)
-            yield lattice
+    with open_bytes(path) as file:
+        if file.peek()[: len(fst_read.MAGIC)] == fst_read.MAGIC:
+            data = np.frombuffer(file.read(), np.uint8)
+            yield _located(where, lambda: _openfst(fst_read.read(data), options, Path(path).stem))
+            return
+        with text_in(file, path) as text:
+            seen = set[str]()
+            for lattice in _read_text(_lines(text, where), where, options):
+                if lattice.name in seen:
+                    told = "expected one lattice of a name, got two; lines of a list follow each other"
+                    raise ValueError(f"{where}: {lattice.name!r}: {told}")
+                seen.add(lattice.name)
+                yield lattice
 
 
 def read_symbols(path: str | os.PathLike[str]) -> dict[int, str]:
@@ -214,9 +211,11 @@ def _cost(text: str) -> float:
         raise ValueError("expected a cost") from None
 
 
-def _read_text(lines: Lines, first: str, second: str, where: str, options: ReadOptions) -> Iterator[WordLattice]:
-    """The lattices of a text whose first line that is not blank is `first`, and `second` the one after it."""
-    name, columns = Path(where).stem, _columns(first)
+def _read_text(lines: Lines, where: str, options: ReadOptions) -> Iterator[WordLattice]:
+    begin = [next((line for line in lines if line[1].strip()), (1, "")), next(lines, (0, ""))]
+    (_, first), (_, second) = begin
+    lines = chain(begin, lines)
+    name, columns = Path(where).stem, columns_of(first)
     arc = len(columns) == 4 and all(one.isdecimal() for one in columns[:2])
     if first.lstrip().startswith("{") or (first.count("\t") == 3 and not arc):
         yield from _nbest(lines, where, options)
@@ -244,7 +243,7 @@ def _fst_text(lines: Lines, where: str, options: ReadOptions, name: str) -> Word
     arcs, start, ends = _Arcs(), None, {}
     for number, line in lines:
         with _at(where, number, line):
-            columns = _columns(line)
+            columns = columns_of(line)
             if not columns:
                 continue
             state = _state(columns[0])
@@ -270,7 +269,7 @@ def _kaldi(lines: Lines, where: str, options: ReadOptions) -> WordLattice:
     begin, name = next(lines)
     for number, line in lines:
         with _at(where, number, line):
-            columns = _columns(line)
+            columns = columns_of(line)
             graph, acoustic = map(_cost, (columns.pop() if "," in columns[-1] else "0,0").split(",")[:2])
             state = _state(columns[0])
             start = state if start is None else start
@@ -301,7 +300,8 @@ def _slf(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLatti
                 nodes[node] = fields.get("W")
             elif "J" in fields or "S" in fields:
                 begin, end = _state(fields.get("S", "")), _state(fields.get("E", ""))
-                links.append((begin, end, fields.get("W"), *(_cost(fields.get(key, "0")) for key in "arl")))
+                acoustic, spoken, language = (_cost(fields.get(key, "0")) for key in "arl")
+                links.append((begin, end, fields.get("W"), acoustic, spoken, language))
             else:
                 header |= fields
             if len(links) > MOST_ARCS:
@@ -362,7 +362,7 @@ def _prefix_tree(hypotheses: Iterator[tuple[int, Hypothesis]], options: ReadOpti
         if len(kinds) > 1:
             raise ValueError(f"line {number}: expected text of all hypotheses of a list, or ids of all")
         node = 0
-        for word in (str(token + options.first) for token in one.ids or ()) if labels else _columns(one.text or ""):
+        for word in (str(token + options.first) for token in one.ids or ()) if labels else columns_of(one.text or ""):
             if (node, word) not in nodes:
                 nodes[node, word] = len(nodes) + 1
                 arcs.add(node, nodes[node, word], word, 0.0)

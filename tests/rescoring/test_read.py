@@ -1,6 +1,8 @@
 """Lattices of other programs: one lattice in every format, read with the same strings and costs; hostile files."""
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +140,23 @@ def test_openfst_files(tmp_path):
         (lattice,) = read_lattices(tmp_path / f"{name}.fst")
         assert lattice.name == name
         assert strings_of(lattice) == {"0 2 3": (9.5, 0), "0 2": (6.5, 0), "1 2 3": (10, 0), "1 2": (7, 0)}
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_pipes_are_read_once(tmp_path, binary):
+    text = KALDI.encode()
+    if binary:
+        fst = pytest.importorskip("pywrapfst")
+        compiler = fst.Compiler(acceptor=True)
+        compiler.write(FST)
+        text = compiler.compile().write_to_string()
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe").write_bytes, text)
+        (lattice,) = read_lattices(
+            tmp_path / "pipe", ReadOptions(symbols=dict(enumerate(["", "the", "a", "cat", "sat"])))
+        )
+    assert set(strings_of(lattice)) == set(STRINGS)
 
 
 def test_several_lattices_of_a_file_and_lists_of_ids(tmp_path):
