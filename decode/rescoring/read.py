@@ -270,7 +270,8 @@ def _kaldi(lines: Lines, where: str, options: ReadOptions) -> WordLattice:
     for number, line in lines:
         with _at(where, number, line):
             columns = columns_of(line)
-            graph, acoustic = map(_cost, (columns.pop() if "," in columns[-1] else "0,0").split(",")[:2])
+            weight = columns.pop() if len(columns) > 1 and "," in columns[-1] else "0,0"
+            graph, acoustic = map(_cost, weight.split(",")[:2])
             state = _state(columns[0])
             start = state if start is None else start
             if len(columns) == 1:

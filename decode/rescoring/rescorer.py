@@ -167,8 +167,10 @@ class LatticeRescorer:
         """The token that each model reads at every arc, [J, A]."""
         last = lattice.targets == lattice.states - 1
         labels = np.empty((len(self.models), lattice.arcs), np.int32)
-        for row, known, eos in zip(labels, self._numbers, self._ends):
+        for place, (row, known, eos) in enumerate(zip(labels, self._numbers, self._ends)):
             row[:] = lattice.tokens
+            if lattice.words is not None and known is None:
+                raise ValueError(f"models[{place}]: expected one with words, as the lattice has, got one of token ids")
             if lattice.words is not None:
                 row[:] = np.append(_ids(lattice.words, known), NOTHING)[lattice.tokens]  # NOTHING is the last place
             row[last] = eos
@@ -196,10 +198,8 @@ def _marks(model: NGram) -> tuple[int | None, int]:
     return (None, NOTHING) if end_of_text is None else (end_of_text, end_of_text)
 
 
-def _ids(words: Sequence[str], known: dict[str, int] | None) -> NDArray[np.int32]:
+def _ids(words: Sequence[str], known: dict[str, int]) -> NDArray[np.int32]:
     """The ids of a lattice's words in a model."""
-    if known is None:
-        raise ValueError("model: expected one with words, as the lattice has words, got one of token ids")
     unknown = known.get(UNK, known.get(CAPITALS))
     found = [known.get(word, unknown) for word in words]
     if None in found:

@@ -246,6 +246,7 @@ def test_what_costs_infinitely_much_is_left_out(tmp_path, text, one, other):
         ("0 1 1 2\n", ["one.txt", "end"]),
         ("0 9999999999 1 2\n1\n", ["one.txt:1", "state"]),
         ("one\n0 1 the 1,x\n1\n", ["one.txt:2", "cost"]),
+        ("one\n0 1 the 1,1\n1,1\n", ["one.txt:3", "state"]),
         ("one\n0 1 the that this 1,1\n1\n", ["one.txt:2"]),
         ("VERSION=1.0\nstart=0 end=1\nI=0\nI=1\nJ=0 S=0 E=7 a=0\n", ["one.txt", "0 to 7"]),
         ("VERSION=1.0\nI=0\nI=1\nI=2\nJ=0 S=0 E=1 a=0\n", ["one.txt", "start"]),
