@@ -169,9 +169,11 @@ class LatticeRescorer:
         labels = np.empty((len(self.models), lattice.arcs), np.int32)
         for place, (row, known, eos) in enumerate(zip(labels, self._numbers, self._ends)):
             row[:] = lattice.tokens
-            if lattice.words is not None and known is None:
-                raise ValueError(f"models[{place}]: expected one with words, as the lattice has, got one of token ids")
             if lattice.words is not None:
+                if known is None:
+                    raise ValueError(
+                        f"models[{place}]: expected one with words, as lattices have, got one of token ids"
+                    )
                 row[:] = np.append(_ids(lattice.words, known), NOTHING)[lattice.tokens]  # NOTHING is the last place
             row[last] = eos
         return labels
