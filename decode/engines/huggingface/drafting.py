@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
-from pathlib import Path
+from os import PathLike, fspath
 from threading import Lock, RLock
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -314,11 +313,11 @@ class Drafting:
             if self._of_heads and isinstance(source, (str, PathLike)):
                 if isinstance(target, EncoderDecoderTarget):
                     raise ValueError("heads: expected a decoder alone, got a model with an encoder; leave them out")
-                path = Path(source)
-                kind = cast("HeadsKind", heads_kind(path))
+                name = fspath(source)
+                kind = cast("HeadsKind", heads_kind(name))
                 # The checked target stays as it is; these see states of more layers.
                 fresh = causal_target(target.model) if kind in ("eagle3", "dflash") else target
-                target, source = open_heads(path, kind, fresh)
+                target, source = open_heads(name, kind, fresh)
                 target.context = None
                 target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
