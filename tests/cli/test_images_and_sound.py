@@ -32,6 +32,7 @@ def world(tmp_path_factory):
     written(folder / "long.wav", np.zeros(RATE + 1))
     written(folder / "slow.wav", np.zeros(99), rate=8000)
     (folder / "no.wav").write_bytes(b"RIFF")
+    (folder / "part.png").write_bytes((folder / "1.png").read_bytes()[:900])
     whole = (folder / "1.wav").read_bytes()
     (folder / "part.wav").write_bytes(whole[:6000])
     (folder / "pipe.wav").write_bytes(whole[:4] + b"\xff" * 4 + whole[8:40] + b"\xff" * 4 + whole[44:])
@@ -103,6 +104,9 @@ def test_sounds_are_written_down_each_by_itself(capsys, world):
     "call, named",
     [
         ("llava w3 --image {}/no.wav", ["no.wav", "image"]),
+        ("llava w3 --image {}/part.png", ["part.png", "image", "truncated"]),
+        ("llava --image {}/1.png", ["llava", "prompt"]),
+        ("llava w3 --image {}/1.png --heads early:1", ["Llava", "text alone"]),
         ("llava w3 --image {}/gone.png", ["gone.png"]),
         ("llava w3 --audio {}/1.wav", ["1.wav", "hears"]),
         ("whisper w3", ["input_features", "--audio"]),

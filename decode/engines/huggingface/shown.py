@@ -72,6 +72,8 @@ def show(
             raise ValueError(f"{folder}: expected sound alone, each a text to write down, got prompts or images")
         given: dict[str, Any] = {"audio": heard}
     else:
+        if not prompts:
+            raise ValueError(f"{folder}: expected a prompt about the images or sounds, got none")
         given = {"text": [_prompt(processor, folder, one, len(seen), len(heard), chat) for one in prompts]}
         given |= {"images": [seen] * len(prompts)} if seen else {}
         given |= {"audio": heard * len(prompts)} if heard else {}
@@ -143,11 +145,13 @@ def _prompt(processor: Any, folder: Path, text: str, images: int, sounds: int, c
 
 def _image(path: Path) -> Any:
     with needed_for("images"):
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
-    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+    except Exception as error:  # Pillow raises many kinds
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(f"{path}: expected an image, got {type(error).__name__}: {error}") from None
 
 
