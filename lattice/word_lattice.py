@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.lattice.checked import numbers
+from rescore.lattice.checked import MOST, numbers
 from rescore.lattice.sausage import PADDING, Sausage
 from rescore.lattice.short_repr import short_repr
 
@@ -60,8 +60,8 @@ class WordLattice:
     ) -> WordLattice:
         """Builds a lattice from arcs [A] in any order, whose states may have any numbers.
 
-        costs [A, 2]. final: the costs of states in which strings may end. States that `start` does not reach are left
-        out. ValueError names a state on a cycle.
+        costs [A, 2]. final: the costs of states in which strings may end. Arcs and ends of infinite cost are left out,
+        and so are states that `start` does not reach. ValueError names a state on a cycle.
         """
         own = [numbers(array, name).astype(np.int64) for array, name in ((source, "source"), (targets, "targets"))]
         ends = np.array(list(final), np.int64)
@@ -69,6 +69,12 @@ class WordLattice:
         begin, to = np.append(own[0], ends), np.append(own[1], np.full(len(ends), last))
         token = np.append(numbers(tokens, "tokens").astype(np.int64), np.full(len(ends), NOTHING))
         cost = np.concatenate([np.reshape(costs, (-1, 2)), np.reshape(list(final.values()), (-1, 2))])
+        there = ~np.isposinf(cost).any(axis=1)
+        begin, to, token, cost = (one[there] for one in (begin, to, token, cost))
+        if not (to == last).any():
+            raise ValueError("expected a state in which strings may end, got none")
+        if (wrong := (token < NOTHING) | (token > MOST)).any():
+            raise ValueError(f"tokens: expected {NOTHING}..{MOST}, got {token[wrong][0]}")
         if (wrong := ~(abs(cost) <= MAX_COST)).any():
             raise ValueError(f"costs: expected at most {MAX_COST:g} nats in magnitude, got {cost[wrong][0]}")
         following: dict[int, list[int]] = defaultdict(list)

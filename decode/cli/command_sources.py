@@ -228,6 +228,8 @@ class CommandSources:
     def _check_small(self, path: Path) -> None:
         hide_unseen_bars(path)
         facts = model_facts(path)
+        if facts.kind == "encoder-decoder":
+            raise ValueError(f"{path}: expected a small causal language model, got an encoder-decoder")
         if facts.tokenizer and not _agree(TextTokenizer.open(facts.tokenizer), self.model.tokenizer):
             raise ValueError(
                 f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"

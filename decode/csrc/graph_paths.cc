@@ -126,17 +126,19 @@ void GraphSearch::complete() {
 
 // Sums of weights must stay within what a Fixed holds.
 void GraphSearch::expect_weights() const {
-  std::vector<int32_t> depth(graph_->states, 0);
-  for (int64_t arc = 0; arc < graph_->arcs(); ++arc)
-    depth[graph_->targets[arc]] = std::max(depth[graph_->targets[arc]], depth[source_[arc]] + 1);
-  double most = 0;
-  for (const Fixed own : own_)
-    if (possible(own)) most = std::max(most, std::fabs(static_cast<double>(own)));
-  for (size_t j = 0; j < models_; ++j) most += rows_[j].greatest();
-  if (most * depth.back() > static_cast<double>(kImpossible / 4))
-    throw std::invalid_argument("cost: expected paths of less than " +
-                                std::to_string(kImpossible / 4 / static_cast<Fixed>(kFixedOne)) + " nats, got " +
-                                std::to_string(depth.back()) + " arcs of up to " + std::to_string(most / kFixedOne));
+  double greatest = 0;
+  for (size_t j = 0; j < models_; ++j) greatest += rows_[j].greatest();
+  std::vector<double> most(graph_->states, 0);  // of the paths to each state, in magnitude
+  for (int64_t arc = 0; arc < graph_->arcs(); ++arc) {
+    if (!possible(own_[arc])) continue;
+    double& reached = most[graph_->targets[arc]];
+    reached = std::max(reached, most[source_[arc]] + std::fabs(static_cast<double>(own_[arc])) + greatest);
+  }
+  const double longest = *std::max_element(most.begin(), most.end());
+  if (longest > static_cast<double>(kImpossible / 4))
+    throw std::invalid_argument("cost: expected paths of at most " +
+                                std::to_string(kImpossible / 4 / static_cast<Fixed>(kFixedOne)) +
+                                " nats, got one of up to " + std::to_string(longest / kFixedOne));
 }
 
 GraphPaths GraphSearch::search(int paths, size_t most) {

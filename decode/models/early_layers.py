@@ -34,7 +34,10 @@ def early_layers(
     decoder = found.replaced(found.layers[:count], norm)
     name = next((name for name, module in model.named_children() if module is found.decoder), None)
     if name is None:
-        raise ValueError(f"{type(model).__name__}: expected the decoder's model, got a wrapper; use get_base_model()")
+        raise ValueError(
+            f"{type(model).__name__}: expected a model of text alone, got its decoder inside another; "
+            "use get_base_model() of PEFT's"
+        )
     return CausalLMTarget(with_modules(model, {name: decoder}))
 
 

@@ -213,9 +213,8 @@ def _pickled(path: Path) -> dict[str, Tensor]:
     except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # torch raises many kinds
-        raise ValueError(
-            f"{path}: expected a file of torch.save, got one that cannot be read: {str(error).splitlines()[:1]}"
-        ) from None
+        told = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path}: expected a file of torch.save, got one that cannot be read: {told}") from None
     if not isinstance(value, dict) or not all(
         isinstance(k, str) and type(v) is Tensor and v.layout == torch.strided for k, v in value.items()
     ):

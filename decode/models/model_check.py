@@ -229,6 +229,7 @@ def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str
     if not error <= wrong:
         random = _dropout(model)
         why = f"{random} is in training mode: call model.eval()" if random else read[1]
+        why = why if expected.isfinite().all() else "its own are not finite: check its weights, images and sound"
         raise ValueError(
             f"{type(model).__name__}: expected the model's own logits {read[0]}, "
             f"got others (relative error {error:.2g}, at most {wrong:.2g}); {why}"

@@ -284,6 +284,8 @@ def mtp_head(target: CausalLMTarget, folder: Path | None = None) -> MtpHead:
         )
     with torch.device("meta"):
         heads = [MtpHead(target, layer) for layer in _layers_like(target)]
+    if not heads:
+        raise ValueError(f"{folder}: expected a model with self_attn in its layers, got {type(target.model).__name__}")
     fitting = [head for head in heads if head.state_dict().keys() == tensors.keys()]
     return loaded_head(folder, (fitting or heads)[0], tensors, target)
 
@@ -334,7 +336,7 @@ def _layers_like(target: CausalLMTarget) -> Iterable[nn.Module]:
     if hasattr(config, "first_k_dense_replace"):
         config.first_k_dense_replace = 0  # the layer behind the last is sparse, whatever the others are
     for number in reversed(range(len(layers))):
-        if kinds[number] == FULL:
+        if kinds[number] == FULL and hasattr(layers[number], "self_attn"):
             layer: Any = type(layers[number])(config, number)
             layer.self_attn.layer_idx = 0
             yield layer
@@ -369,6 +371,8 @@ def config_of(path: Path, form: Mapping[str, Any], tensors: Collection[str], kin
     kind = own.pop("model_type", None) or kinds[0]
     if kind not in kinds:
         raise ValueError(f"{path}: model_type: expected {' or '.join(kinds)}, got {kind!r:.40}")
+    if not tensors:
+        raise ValueError(f"{path.parent}: expected tensors in safetensors beside config.json, got none")
     stored = len({match[1] for name in tensors if (match := _LAYER.match(name))})
     if own.get("num_hidden_layers") != stored:
         got = own.get("num_hidden_layers")
@@ -405,6 +409,12 @@ def read_all(files: Mapping[str, Path]) -> dict[str, Tensor]:
 
 def loaded_head(folder: Path, head: Any, tensors: Mapping[str, Tensor], target: CausalLMTarget) -> Any:
     """The head with these tensors, on the target's device and in its dtype. ValueError names one that does not fit."""
+    depth = len(DecoderLayers.of(target.model.get_decoder()).layers)
+    if wrong := [tap for tap in head.taps if not 1 <= tap <= depth]:
+        raise ValueError(
+            f"{folder / 'config.json'}: expected heads that read layers 1..{depth}, those of this model, got "
+            f"{wrong[0]}; they were trained for another"
+        )
     shapes = {name: tuple(one.shape) for name, one in head.state_dict().items()}
     if surplus := sorted(tensors.keys() - shapes.keys()):
         raise ValueError(f"{folder}: expected the tensors of a head of this model, got also {surplus[0]!r:.80}")

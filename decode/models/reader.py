@@ -15,7 +15,7 @@ from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Target
 from rescore.lattice.tree import TokenTree, text_ids
 
-NOTHING = 0  # read where no known token is left; its drafts are verified like all others
+NOTHING = 0  # read where a text would begin with an unknown token; its drafts are verified like all others
 
 
 class Reader:
@@ -217,10 +217,12 @@ class Reader:
         return texts
 
     def _known(self, history: NDArray[np.integer], name: str) -> NDArray[np.int64]:
-        """The tokens of a history that the model knows; ValueError for what no target has."""
+        """The tokens of a history that the model knows, NOTHING for the first if it lacks that; ValueError for what no
+        target has.
+        """
         ids = text_ids(history, name, self.vocab_size, "do both models have one tokenizer?").astype(np.int64)
-        known = ids[ids < self.model.vocab_size]
-        return known if len(known) or not len(ids) else np.array([NOTHING])
+        known = ids < self.model.vocab_size
+        return ids[known] if known[:1].all() else np.append(NOTHING, ids[known])
 
 
 def _common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:

@@ -9,28 +9,32 @@ from __future__ import annotations
 import math
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import numpy as np
+from msgspec import Meta
 
-from rescore.lattice.checked import Checked, parse_object, refusal, validate
+from rescore.lattice.checked import MOST, Checked, parse_object, refusal, validate
 from rescore.lattice.word_lattice import NOTHING, WordLattice
 from rescore.lm.model import fst_read
-from rescore.lm.model.compressed import open_text
+from rescore.lm.model.compressed import open_bytes, open_text, text_in
 
 FILLERS = frozenset(
     "<eps> <epsilon> !NULL <s> </s> !SENT_START !SENT_END !ENTER !EXIT <sil> <SIL> [SPEECH] [NOISE] ++NOISE++".split()
 )
 MOST_LINE = 1 << 20  # characters
 MOST_ARCS = 1 << 22  # of a lattice as it is written
-_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
+_SYMBOL = re.compile(r"\s*(\S.*?)\s+(\d{1,9})\s*", re.ASCII)
+columns_of = re.compile(r"\S+", re.ASCII).findall  # other blanks are part of words, as in `rescore lm build`
 Lines = Iterator[tuple[int, str]]  # their numbers and texts
 
 
@@ -55,7 +59,7 @@ class Hypothesis(Checked, frozen=True, kw_only=True):
 
     name: str = ""
     text: str | None = None
-    ids: tuple[int, ...] | None = None
+    ids: tuple[Annotated[int, Meta(ge=0, lt=MOST)], ...] | None = None
     acoustic: float = 0.0
     language: float = 0.0
 
@@ -68,18 +72,24 @@ def read_lattices(path: str | os.PathLike[str], options: ReadOptions | None = No
     SLF         HTK's, words on nodes or links, in natural units by its `base`
     Kaldi       `name`, then `source target word graph,acoustic[,..]` and ends, of Lattice and CompactLattice
     n-best      JSON lines of `Hypothesis`; or `name`, acoustic and language cost, and words, between tabs
+
+    Arcs of infinite cost are left out. A name names one lattice of a file.
     """
     options = options or ReadOptions()
-    with open(path, "rb") as file:
-        binary = file.read(4) == fst_read.MAGIC
     where = os.fspath(path)
-    if binary:
-        yield _located(where, lambda: _openfst(fst_read.read(np.fromfile(path, np.uint8)), options, Path(path).stem))
-        return
-    with open_text(path) as text:
-        lines = _lines(text, where)
-        first = next((line for line in lines if line[1].strip()), (1, ""))
-        yield from _read_text(chain([first], lines), first[1], where, options)
+    with open_bytes(path) as file:
+        if file.peek()[: len(fst_read.MAGIC)] == fst_read.MAGIC:
+            data = np.frombuffer(file.read(), np.uint8)
+            yield _located(where, lambda: _openfst(fst_read.read(data), options, Path(path).stem))
+            return
+        with text_in(file, path) as text:
+            seen = set[str]()
+            for lattice in _read_text(_lines(text, where), where, options):
+                if lattice.name in seen:
+                    told = "expected one lattice of a name, got two; lines of a list follow each other"
+                    raise ValueError(f"{where}: {lattice.name!r}: {told}")
+                seen.add(lattice.name)
+                yield lattice
 
 
 def read_symbols(path: str | os.PathLike[str]) -> dict[int, str]:
@@ -88,10 +98,10 @@ def read_symbols(path: str | os.PathLike[str]) -> dict[int, str]:
     with open_text(path) as text:
         for number, line in _lines(text, os.fspath(path)):
             with _at(os.fspath(path), number, line):
-                word, label = line.rsplit(maxsplit=1)
-                if not label.isdecimal() or int(label) in found:
+                columns = _SYMBOL.fullmatch(line)
+                if columns is None or int(columns[2]) in found:
                     raise ValueError("expected a word and a label of its own")
-                found[int(label)] = word
+                found[int(columns[2])] = columns[1]
     return found
 
 
@@ -124,14 +134,12 @@ class _Arcs:
         penalty: float = 0.0,
     ) -> WordLattice:
         """labels: words may be numbers of symbols or ids."""
-        if not self.final:
-            raise ValueError("expected a state in which strings may end, got none")
-        numbers = labels and all(word is None or re.fullmatch(r"-?\d{1,9}", word) for word in self.words)
+        numbers = labels and all(word is None or re.fullmatch(r"-?[0-9]+", word) for word in self.words)
         words: tuple[str, ...] | None = None
         if numbers and options.symbols is None:
             tokens = [NOTHING if word is None else int(word) - options.first for word in self.words]
-            if min(tokens, default=0) < NOTHING:
-                raise ValueError(f"expected labels of at least {options.first}, got {min(tokens) + options.first}")
+            if wrong := [token + options.first for token in tokens if not NOTHING <= token < MOST]:
+                raise ValueError(f"expected labels of {options.first} to {MOST}, got {wrong[0]}")
         else:
             spelt = [_symbol(word, options.symbols) if numbers and word else word for word in self.words]
             spelt = [None if word in options.fillers else word for word in spelt]
@@ -183,7 +191,11 @@ def _lines(text: BinaryIO, where: str) -> Lines:
         with _at(where, number, ""):
             if len(line) > MOST_LINE:
                 raise ValueError(f"expected lines of at most {MOST_LINE} bytes")
-            yield number, line.decode()
+            if b"\0" in line:
+                raise ValueError(
+                    "expected text; write Kaldi's binary archives as such, with lattice-copy ark:.. ark,t:.."
+                )
+            yield number, (line if number > 1 else line.removeprefix(BOM_UTF8)).decode()
 
 
 def _state(text: str) -> int:
@@ -199,14 +211,17 @@ def _cost(text: str) -> float:
         raise ValueError("expected a cost") from None
 
 
-def _read_text(lines: Lines, first: str, where: str, options: ReadOptions) -> Iterator[WordLattice]:
-    """The lattices of a text whose first line that is not blank is `first`."""
-    name, columns = Path(where).stem, first.split()
-    if first.lstrip().startswith("{") or (first.count("\t") == 3 and not all(one.isdecimal() for one in columns[:2])):
+def _read_text(lines: Lines, where: str, options: ReadOptions) -> Iterator[WordLattice]:
+    begin = [next((line for line in lines if line[1].strip()), (1, "")), next(lines, (0, ""))]
+    (_, first), (_, second) = begin
+    lines = chain(begin, lines)
+    name, columns = Path(where).stem, columns_of(first)
+    arc = len(columns) == 4 and all(one.isdecimal() for one in columns[:2])
+    if first.lstrip().startswith("{") or (first.count("\t") == 3 and not arc):
         yield from _nbest(lines, where, options)
     elif first.startswith("#") or _FIELD.match(first):
         yield _located(where, lambda: _slf(lines, where, options, name))
-    elif len(columns) == 1 and not columns[0].isdecimal():
+    elif len(columns) == 1 and ("," in second or not columns[0].isdecimal()):  # names may be numbers
         for filled, block in groupby(lines, lambda line: bool(line[1].strip())):
             if filled:
                 yield _kaldi(block, where, options)
@@ -218,9 +233,8 @@ def _openfst(fst: fst_read.FstArcs, options: ReadOptions, name: str) -> WordLatt
     arcs = _Arcs()
     source = np.repeat(np.arange(len(fst.final)), np.diff(fst.first)).tolist()
     for state, (label, _, cost, target) in zip(source, fst.arcs.tolist()):
-        if cost < math.inf:
-            arcs.add(state, target, str(label), cost)
-    arcs.final = {state: (cost, 0.0) for state, cost in enumerate(fst.final.tolist()) if cost < math.inf}
+        arcs.add(state, target, str(label), cost)
+    arcs.final = {state: (cost, 0.0) for state, cost in enumerate(fst.final.tolist())}
     return arcs.lattice(options, name, fst.start)
 
 
@@ -229,7 +243,7 @@ def _fst_text(lines: Lines, where: str, options: ReadOptions, name: str) -> Word
     arcs, start, ends = _Arcs(), None, {}
     for number, line in lines:
         with _at(where, number, line):
-            columns = line.split()
+            columns = columns_of(line)
             if not columns:
                 continue
             state = _state(columns[0])
@@ -255,8 +269,9 @@ def _kaldi(lines: Lines, where: str, options: ReadOptions) -> WordLattice:
     begin, name = next(lines)
     for number, line in lines:
         with _at(where, number, line):
-            columns = line.split()
-            graph, acoustic = map(_cost, (columns.pop() if "," in columns[-1] else "0,0").split(",")[:2])
+            columns = columns_of(line)
+            weight = columns.pop() if len(columns) > 1 and "," in columns[-1] else "0,0"
+            graph, acoustic = map(_cost, weight.split(",")[:2])
             state = _state(columns[0])
             start = state if start is None else start
             if len(columns) == 1:
@@ -271,19 +286,32 @@ def _kaldi(lines: Lines, where: str, options: ReadOptions) -> WordLattice:
 def _slf(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLattice:
     header: dict[str, str] = {}
     nodes: dict[int, str | None] = {}
-    links: list[tuple[int, int, str | None, float, float]] = []
+    links: list[tuple[int, int, str | None, float, float, float]] = []
     for number, line in lines:
         with _at(where, number, line):
-            fields = {} if line.startswith("#") else {key: _unquoted(value) for key, value in _FIELD.findall(line)}
+            found = [] if line.startswith("#") else _FIELD.findall(line)
+            fields = {_SHORT.get(key, key): _unquoted(value) for key, value in found}
+            if len(fields) < len(found):
+                raise ValueError("expected each field once in a line")
             if "I" in fields:
-                nodes[_state(fields["I"])] = fields.get("W")
+                if (node := _state(fields["I"])) in nodes or "L" in fields:
+                    raise ValueError(
+                        "expected one lattice a file, without sub-lattices, whose nodes have numbers of their own"
+                    )
+                nodes[node] = fields.get("W")
             elif "J" in fields or "S" in fields:
                 begin, end = _state(fields.get("S", "")), _state(fields.get("E", ""))
-                links.append((begin, end, fields.get("W"), _cost(fields.get("a", "0")), _cost(fields.get("l", "0"))))
+                acoustic, spoken, language = (_cost(fields.get(key, "0")) for key in "arl")
+                links.append((begin, end, fields.get("W"), acoustic, spoken, language))
             else:
                 header |= fields
             if len(links) > MOST_ARCS:
                 raise ValueError(f"expected at most {MOST_ARCS} links, got more; prune the lattice")
+    for key, found_of in (("N", nodes), ("L", links)):
+        if (told := header.get(key, str(len(found_of)))) != str(len(found_of)):
+            raise ValueError(
+                f"expected {key}={told} as the header says, got {len(found_of)}; it is truncated or damaged"
+            )
     numbers = {key: _cost(header.get(key, default)) for key, default in _SLF.items()}
     if not numbers["base"] > 1:
         raise ValueError(f"base: expected more than 1, got {numbers['base']:g}; write logarithms")
@@ -294,19 +322,24 @@ def _slf(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLatti
     start = _end(header.get("start"), nodes, {end for _, end, *_ in links}, "start")
     arcs.final = {_end(header.get("end"), nodes, {begin for begin, *_ in links}, "end"): (0.0, 0.0)}
     arcs.add(-1, start, nodes.get(start), 0.0)  # words of nodes are read on the way in
-    for begin, end, word, acoustic, language in links:
+    for begin, end, word, acoustic, spoken, language in links:
         if begin not in nodes or end not in nodes:
             raise ValueError(f"link from {begin} to {end}: expected nodes of the lattice")
-        arcs.add(begin, end, word or nodes[end], nat * numbers["acscale"] * acoustic, nat * language)
+        sound = numbers["acscale"] * acoustic + numbers["prscale"] * spoken
+        arcs.add(begin, end, word or nodes[end], nat * sound, nat * language)
     penalty = nat * numbers["wdpenalty"]
     return arcs.lattice(options, name, -1, labels=False, scale=numbers["lmscale"], penalty=penalty)
 
 
-_SLF = {"base": repr(math.e), "acscale": "1", "lmscale": "1", "wdpenalty": "0"}  # fields of the header, and defaults
+# Numbers of the header, with defaults.
+_SLF = {"base": repr(math.e), "acscale": "1", "prscale": "1", "lmscale": "1", "wdpenalty": "0"}
+_SHORT = {
+    "NODES": "N", "LINKS": "L", "WORD": "W", "START": "S", "END": "E", "acoustic": "a", "language": "l",
+}  # fmt: skip
 
 
 def _unquoted(value: str) -> str:
-    value = value[1:-1] if value[:1] == '"' else value
+    value = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
     return _ESCAPE.sub(lambda found: chr(int(found[1], 8)) if len(found[1]) == 3 else found[1], value)
 
 
@@ -330,7 +363,7 @@ def _prefix_tree(hypotheses: Iterator[tuple[int, Hypothesis]], options: ReadOpti
         if len(kinds) > 1:
             raise ValueError(f"line {number}: expected text of all hypotheses of a list, or ids of all")
         node = 0
-        for word in (str(token + options.first) for token in one.ids or ()) if labels else (one.text or "").split():
+        for word in (str(token + options.first) for token in one.ids or ()) if labels else columns_of(one.text or ""):
             if (node, word) not in nodes:
                 nodes[node, word] = len(nodes) + 1
                 arcs.add(node, nodes[node, word], word, 0.0)
@@ -349,7 +382,10 @@ def _hypotheses(lines: Lines, where: str) -> Iterator[tuple[int, Hypothesis]]:
             one = validate(parse_object(line, at), Hypothesis, at)
         else:
             with _at(where, number, line):
-                name, acoustic, language, text = line.rstrip("\n").split("\t")
+                columns = line.rstrip("\r\n").split("\t")
+                if len(columns) != 4:
+                    raise ValueError("expected name, acoustic and language cost, and words, between tabs")
+                name, acoustic, language, text = columns
                 one = Hypothesis(name=name, acoustic=_cost(acoustic), language=_cost(language), text=text)
         if (one.text is None) == (one.ids is None):
             raise refusal(at, "", "expected text or ids, and not both")

@@ -23,6 +23,7 @@ from rescore.lm.model.arpa import CAPITALS, UNK
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1000.0
+MAX_WEIGHED = float(1 << 19)  # nats of an arc, kMaxWeight of weight.h
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,16 +155,25 @@ class LatticeRescorer:
 
     def _cost(self, lattice: WordLattice) -> NDArray[np.float64]:
         acoustic, language, penalty = self.weights.of(lattice)
-        cost = lattice.costs @ np.array([acoustic, language])
-        return cost + penalty * (lattice.tokens != NOTHING)
+        cost = lattice.costs @ np.array([acoustic, language]) + penalty * (lattice.tokens != NOTHING)
+        if (most := abs(cost).max(initial=0)) > MAX_WEIGHED:
+            raise ValueError(
+                f"{lattice.name}: expected arcs of at most {MAX_WEIGHED:g} nats, got {most:g} with weights "
+                f"{acoustic:g} of acoustic and {language:g} of language costs; give smaller ones"
+            )
+        return cost
 
     def _labels(self, lattice: WordLattice) -> NDArray[np.int32]:
         """The token that each model reads at every arc, [J, A]."""
         last = lattice.targets == lattice.states - 1
         labels = np.empty((len(self.models), lattice.arcs), np.int32)
-        for row, known, eos in zip(labels, self._numbers, self._ends):
+        for place, (row, known, eos) in enumerate(zip(labels, self._numbers, self._ends)):
             row[:] = lattice.tokens
             if lattice.words is not None:
+                if known is None:
+                    raise ValueError(
+                        f"models[{place}]: expected one with words, as lattices have, got one of token ids"
+                    )
                 row[:] = np.append(_ids(lattice.words, known), NOTHING)[lattice.tokens]  # NOTHING is the last place
             row[last] = eos
         return labels
@@ -190,10 +200,8 @@ def _marks(model: NGram) -> tuple[int | None, int]:
     return (None, NOTHING) if end_of_text is None else (end_of_text, end_of_text)
 
 
-def _ids(words: Sequence[str], known: dict[str, int] | None) -> NDArray[np.int32]:
+def _ids(words: Sequence[str], known: dict[str, int]) -> NDArray[np.int32]:
     """The ids of a lattice's words in a model."""
-    if known is None:
-        raise ValueError("model: expected one with words, as the lattice has words, got one of token ids")
     unknown = known.get(UNK, known.get(CAPITALS))
     found = [known.get(word, unknown) for word in words]
     if None in found:

@@ -63,12 +63,18 @@ def open_text(path: str | os.PathLike[str], most_times: int | None = None) -> It
     Damaged in the block if data are truncated or damaged, or are more than BOMB_BYTES and more than `most_times` the
     size of the compressed data.
     """
+    with open_bytes(path) as file, text_in(file, path, most_times) as text:
+        yield text
+
+
+@contextmanager
+def text_in(file: io.BufferedReader, path: str | os.PathLike[str], most_times: int | None = None) -> Iterator[BinaryIO]:
+    """The same of a file that is open at its beginning."""
     try:
-        with open_bytes(path) as file:
-            packing = packing_of(file.peek(SAMPLE)[:SAMPLE], PACKINGS.get(Path(path).suffix))
-            text = _stream(unpacked(file, packing, most_times)) if packing else file
-            encoding = encoding_of(text.peek(SAMPLE)[:SAMPLE])
-            yield _stream(_in_utf8(text, encoding)) if encoding else text
+        packing = packing_of(file.peek(SAMPLE)[:SAMPLE], PACKINGS.get(Path(path).suffix))
+        text = _stream(unpacked(file, packing, most_times)) if packing else file
+        encoding = encoding_of(text.peek(SAMPLE)[:SAMPLE])
+        yield _stream(_in_utf8(text, encoding)) if encoding else text
     except Damaged as error:
         raise Damaged(f"{'standard input' if os.fspath(path) == STDIN else path}: {error}") from None
 

@@ -7,6 +7,7 @@ import math
 import pytest
 from support import cli
 
+from rescore.decode.cli.verbs.lattice import TOGETHER
 from rescore.decode.rescoring.word_errors import word_errors
 
 ARPA = """\\data\\
@@ -107,9 +108,25 @@ def test_weights_are_fitted_to_the_first_half(world, capsys):
     assert [row["after"] for row in told["word_errors"]] == [0, 0]
 
 
+def test_more_lattices_than_are_searched_together(world, capsys):
+    """Strings and word errors of every lattice, in order; a reference may begin with a mark of byte order."""
+    texts = ["the red book", "the read book", "read the book"]
+    lists = "".join(f'{{"name": "{n}", "text": "{texts[n % 3]}"}}\n' for n in range(TOGETHER + 9))
+    (world / "many.jsonl").write_text(lists)
+    said = "".join(f"{n} the red book\n" for n in range(TOGETHER + 9))
+    (world / "said").write_text(said, encoding="utf-8-sig")
+    call = ("lattice", world / "many.jsonl", "--lm", world / "lm.arpa", "--reference", world / "said")
+    told = cli.figures(capsys, *call, "--tune", "-o", world / "out.jsonl")
+    rows = [json.loads(line) for line in (world / "out.jsonl").read_text().splitlines()]
+    assert [(row["name"], row["text"]) for row in rows] == [(str(n), texts[n % 3]) for n in range(TOGETHER + 9)]
+    assert [(one["lattices"], one["after"]) for one in told["word_errors"]] == [(37, 36), (36, 36)]
+
+
 def test_refusals(world, capsys):
     lists = world / "lists.jsonl"
     cli.refusal(capsys, "lattice", lists, "--tune", status=2, names=["--tune", "--reference"])
+    (world / "said").write_text("b the red book\na x\nb x\n")
+    cli.refusal(capsys, "lattice", lists, "--reference", world / "said", names=["said:3", "'b'"])
     (world / "said").write_text("b the red book\n")
     cli.refusal(capsys, "lattice", lists, "--reference", world / "said", names=["said", "'a'"])
     cli.refusal(capsys, "lattice", world / "gone.slf", names=["gone.slf"])

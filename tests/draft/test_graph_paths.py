@@ -114,6 +114,11 @@ def test_the_composition_is_bounded():
 
 def test_sums_beyond_what_weights_hold_are_refused():
     first, targets, tokens, cost, _ = chain(*[0] * 1000)
-    graph = (first, targets, tokens, cost + 5e5, np.zeros((0, 1000), np.int32))
-    with refused(ValueError, "graph 0", "1000 arcs", "500000"):
+    labels = np.zeros((0, 1000), np.int32)
+    with refused(ValueError, "graph 0", "at most 134217727", "500000000"):
+        graph = (first, targets, tokens, cost + 5e5, labels)
         _core.best_strings([], [graph], np.zeros((1, 0), np.uint32), np.zeros(0), paths=1)
+    cost[-1] = 5e5  # large itself, in a path that is not
+    graph = (first, targets, tokens, cost, labels)
+    ((found, _, _),) = _core.best_strings([], [graph], np.zeros((1, 0), np.uint32), np.zeros(0), paths=1)
+    assert found.tolist() == [5e5]

@@ -291,6 +291,9 @@ def test_a_draft_model_is_one_more_source():
     assert max(passes[:2]) < 60
     refuses(ValueError, lambda: Drafting(medusa(), draft_model=model), "draft_model", "heads")
     refuses(ValueError, lambda: Drafting(NO_DRAFTS, draft_model=model), "draft_model", "Prophet")
+    refuses(TypeError, lambda: Drafting(draft_model="folder"), "draft_model", "from_pretrained", "'folder'")
+    drafting = Drafting(draft_model=tiny_transformers.shared("t5"))
+    refuses(ValueError, lambda: model.generate(**inputs, custom_generate=drafting), "draft_model", "T5")
 
 
 @functools.cache

@@ -153,6 +153,14 @@ def test_families_that_are_refused_by_name(name, missing):
 
 def test_what_is_no_text_before_the_answer_and_other_arguments_are_refused():
     inputs = shown("Llava", (3, 0))  # the last token is a part of the image
-    refuses(ValueError, lambda: written(seeing("Llava"), inputs, custom_generate=Drafting()), "images or sound")
+    refuses(
+        ValueError,
+        lambda: written(seeing("Llava"), inputs, custom_generate=Drafting()),
+        "images or sound",
+        "ends with them",
+    )
+    inputs = shown("Llava", (3, 4))
+    inputs["pixel_values"][0, 0, 0, 0] = torch.nan
+    refuses(ValueError, lambda: written(seeing("Llava"), inputs, custom_generate=Drafting()), "not finite", "images")
     refuses(ValueError, lambda: call._shown(seeing("Llava"), {"inputs_embeds": torch.zeros(1)}), "inputs_embeds")
     refuses(ValueError, lambda: call._shown(seeing("Llava"), {"whatever": torch.zeros(1)}), "whatever")

@@ -47,3 +47,7 @@ def test_a_cycle_is_named(arcs, named):
 def test_costs_are_bounded():
     refuses(ValueError, lambda: WordLattice.from_arcs([0], [1], [1], [(2e6, 0)], final={1: (0, 0)}), "2000000")
     refuses(ValueError, lambda: WordLattice.from_arcs([0], [1], [1], [(0, np.nan)], final={1: (0, 0)}), "nan")
+    refuses(ValueError, lambda: WordLattice.from_arcs([0], [2**31], [1], [(0, 0)], final={1: (0, 0)}), 2**31)
+    refuses(ValueError, lambda: WordLattice.from_arcs([0], [1], [1], [(0, 0)], final={1: (np.inf, 0)}), "end")
+    lattice = WordLattice.from_arcs([0, 0], [1, 2], [1, 1], [(0, 0), (0, np.inf)], final={1: (0, 0)})
+    assert lattice.tokens.tolist() == [1, NOTHING]

@@ -7,9 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.public_heads import Eagle3, Mtp, assert_generate_takes
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.steps import texts_of
 from support.tiny_transformers import V, shared
+from transformers import AutoModelForCausalLM
 
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import EMPTY
@@ -134,6 +135,22 @@ def test_texts_are_the_model_s_own(form, nodes):
 @pytest.mark.parametrize("name", ["deepseek-v3", "qwen3.5", "eagle-3"])
 def test_hugging_face_s_generate_takes_them_by_their_folder(name, tmp_path):
     assert_generate_takes(FORMS[name](tmp_path), tmp_path)
+
+
+def test_hugging_face_s_generate_takes_the_model_s_own_by_name(tmp_path):
+    form = Mtp(tmp_path, "deepseek-v3")
+    form.model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    assert_generate_takes(form, "mtp")
+
+
+def test_heads_of_another_model_are_refused(tmp_path):
+    Eagle3(tmp_path)
+    with refused(ValueError, "config.json", "1..2", "-1", "another"):
+        eagle_head(tmp_path, CausalLMTarget(shared("llama")))
+    (tmp_path / "model.safetensors").unlink()
+    refuses(ValueError, lambda: eagle_head(tmp_path, CausalLMTarget(shared("llama"))), tmp_path, "safetensors", "none")
+    Mtp(tmp_path, "deepseek-v3")
+    refuses(ValueError, lambda: mtp_head(CausalLMTarget(shared("gpt2")), tmp_path), "self_attn", "GPT2LMHeadModel")
 
 
 def test_what_is_known_of_a_folder(tmp_path):

@@ -124,6 +124,8 @@ def test_a_text_is_read_without_the_ids_that_the_model_lacks():
     assert got.shape == (2, 5000) and got[0].isfinite().any()
     close(reader.extend(torch.tensor([3, V + 1]))[0, :V], scratch([0, 3]))  # nothing known is read as id 0
     close(reader.peek(1, array([1, V, 2]), [V])[:V], scratch([1, 2]))
+    got = sync(reader, [array([V + 7, 4, V, 5]), array([1, 3])])
+    close(got[:, :V], torch.stack([scratch([0, 4, 5]), scratch([1, 3])]))
 
 
 def test_messages():

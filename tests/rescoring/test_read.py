@@ -1,6 +1,8 @@
 """Lattices of other programs: one lattice in every format, read with the same strings and costs; hostile files."""
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ SLF = """VERSION=1.0
 # a comment
 UTTERANCE=one
 lmname=bigram lmscale=12.0 wdpenalty=-6.0
-N=6 L=6
+N=6 L=7
 I=0 t=0.00 W=!NULL
 I=1 t=0.10 W=the v=1
 I=2 t=0.12 W=a
@@ -140,6 +142,23 @@ def test_openfst_files(tmp_path):
         assert strings_of(lattice) == {"0 2 3": (9.5, 0), "0 2": (6.5, 0), "1 2 3": (10, 0), "1 2": (7, 0)}
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_pipes_are_read_once(tmp_path, binary):
+    text = KALDI.encode()
+    if binary:
+        fst = pytest.importorskip("pywrapfst")
+        compiler = fst.Compiler(acceptor=True)
+        compiler.write(FST)
+        text = compiler.compile().write_to_string()
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe").write_bytes, text)
+        (lattice,) = read_lattices(
+            tmp_path / "pipe", ReadOptions(symbols=dict(enumerate(["", "the", "a", "cat", "sat"])))
+        )
+    assert set(strings_of(lattice)) == set(STRINGS)
+
+
 def test_several_lattices_of_a_file_and_lists_of_ids(tmp_path):
     names = [one.name for one in read_lattices(written(tmp_path, "a.ark", KALDI + KALDI.replace("one", "two")))]
     assert names == ["one", "two"]
@@ -149,10 +168,69 @@ def test_several_lattices_of_a_file_and_lists_of_ids(tmp_path):
     assert x.words is None and strings_of(x) == {"5 6": (2, 0), "5": (1, 0)} and strings_of(y) == {"": (0, 0)}
 
 
-def test_escaped_words(tmp_path):
-    text = "VERSION=1.0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=\\'em\\040\n"
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [("\\'em\\040", "'em "), ('"New York"', "New York"), ('"', '"'), ("a\xa0b", "a\xa0b"), ("a=b", "a=b")],
+)
+def test_words_of_slf(tmp_path, word, read):
+    text = f"VERSION=1.0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W={word} a=-1\n"
     (lattice,) = read_lattices(written(tmp_path, "a.slf", text))
-    assert lattice.words == ("'em ",)
+    assert strings_of(lattice) == {read: (1, 0)}
+
+
+def test_slf_with_fields_in_full_and_probabilities_of_pronunciations(tmp_path):
+    text = SLF.replace("lmname", "prscale=0.5 lmname").replace("l=-1.5", "l=-1.5 r=-4")
+    for short, full in ("N=", "NODES="), (" L=", " LINKS="), ("W=", "WORD="), ("S=", "START="), ("E=", "END="):
+        text = text.replace(short, full)
+    for short, full in (" a=", " acoustic="), (" l=", " language="), ("t=", "time="), ("v=", "var="):
+        text = text.replace(short, full)
+    (lattice,) = read_lattices(written(tmp_path, "a.slf", text.replace("\n", "\r\n")))
+    assert strings_of(lattice) == {
+        string: (acoustic + 2 * ("sat" in string), language) for string, (acoustic, language) in STRINGS.items()
+    }
+
+
+@pytest.mark.parametrize("text", [SLF, KALDI, TSV, JSONL], ids=["slf", "kaldi", "tsv", "jsonl"])
+def test_marks_of_byte_order_are_no_text(tmp_path, text):
+    for encoding in ("utf-8-sig", "utf-16"):
+        (lattice,) = read_lattices(written(tmp_path, "one.txt", text.encode(encoding)))
+        assert lattice.name == "one" and strings_of(lattice) == STRINGS
+
+
+@pytest.mark.parametrize("text", [KALDI, TSV], ids=["kaldi", "tsv"])
+def test_names_may_be_numbers(tmp_path, text):
+    text = text.replace("one", "007").replace("6.0\t3.5", "6\t3.5")
+    (lattice,) = read_lattices(written(tmp_path, "a.txt", text))
+    assert lattice.name == "007" and strings_of(lattice) == STRINGS
+
+
+def test_blanks_within_words_are_those_of_models(tmp_path):
+    text = "".join(text.replace("cat", "cat\xa0\u3000") for text in KALDI.splitlines(keepends=True))
+    texts = {"a.ark": text, "b.tsv": TSV.replace("cat", "cat\xa0\u3000"), "c.txt": FST}
+    symbols = read_symbols(written(tmp_path, "words.txt", SYMBOLS.replace("cat", "cat\xa0\u3000")))
+    for name, text in texts.items():
+        (lattice,) = read_lattices(written(tmp_path, name, text), ReadOptions(symbols=symbols))
+        assert set(strings_of(lattice)) == {string.replace("cat", "cat\xa0\u3000") for string in STRINGS}
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "other"),
+    [
+        (SLF, "l=-1.5", "l=-inf"),
+        (KALDI, "1.5,2,9", "Infinity,Infinity,"),
+        (FST, "3 4 4 3.5", "3 4 4 Infinity"),
+        (K2, "3 4 4 -3.5", "3 4 4 -inf"),
+        (FST, "4 0.5", "4 Infinity"),
+    ],
+    ids=["slf", "kaldi", "openfst", "k2", "end"],
+)
+def test_what_costs_infinitely_much_is_left_out(tmp_path, text, one, other):
+    def read(text):
+        (lattice,) = read_lattices(written(tmp_path, "a", text))
+        return strings_of(lattice)
+
+    left = {string: costs for string, costs in read(text).items() if string[-3:] not in ("sat", "  3", "2 3")}
+    assert len(left) == 2 and read(text.replace(one, other)) == left
 
 
 @pytest.mark.parametrize(
@@ -164,10 +242,11 @@ def test_escaped_words(tmp_path):
         ("0 1 1 dear\n1\n", ["one.txt:1", "cost"]),
         ("0 1 1 nan\n1\n", ["one.txt", "nan"]),
         ("0 1 1 1e9\n1\n", ["one.txt", "1000000000"]),
-        ("0 1 -7 1\n1\n", ["one.txt", "at least 1", "-7"]),
+        ("0 1 -7 1\n1\n", ["one.txt", "1 to", "-7"]),
         ("0 1 1 2\n", ["one.txt", "end"]),
         ("0 9999999999 1 2\n1\n", ["one.txt:1", "state"]),
         ("one\n0 1 the 1,x\n1\n", ["one.txt:2", "cost"]),
+        ("one\n0 1 the 1,1\n1,1\n", ["one.txt:3", "state"]),
         ("one\n0 1 the that this 1,1\n1\n", ["one.txt:2"]),
         ("VERSION=1.0\nstart=0 end=1\nI=0\nI=1\nJ=0 S=0 E=7 a=0\n", ["one.txt", "0 to 7"]),
         ("VERSION=1.0\nI=0\nI=1\nI=2\nJ=0 S=0 E=1 a=0\n", ["one.txt", "start"]),
@@ -180,6 +259,21 @@ def test_escaped_words(tmp_path):
         ("x\t1\tlow\ta b\n", ["one.txt:1", "cost"]),
         (b"0 1 \xff 2\n1\n", ["one.txt:1", "0xff"]),
         ("", ["one.txt", "end"]),
+        ("0 1 1 -inf\n1\n", ["one.txt", "-inf"]),
+        ("0 1 1 1\n1 inf\n", ["one.txt", "end"]),
+        ("0 1 2147483648 1\n1\n", ["one.txt", "2147483647", "2147483648"]),
+        (f"0 1 {10**30} 1\n1\n", ["one.txt", 10**30]),
+        ('{"name": "x", "ids": [4294967301]}\n', ["one.txt:1", "ids[0]", "4294967301"]),
+        ('{"name": "x", "ids": [-3]}\n', ["one.txt:1", "ids[0]", "-3"]),
+        ('{"name": "x", "text": "a"}\n{"name": "y", "text": "a"}\n{"name": "x", "text": "b"}\n', ["one.txt", "'x'"]),
+        (KALDI + KALDI, ["one.txt", "'one'"]),
+        ("x\t1\t2\ta\nx\t1\ta b\n", ["one.txt:2", "between tabs"]),
+        (b"one \0B\xd6\xfd\xb2\x7e", ["one.txt:1", "lattice-copy"]),
+        (SLF + SLF, ["one.txt:24", "one lattice", "I=0"]),
+        (SLF[: SLF.index("J=6")], ["one.txt", "L=7", 6]),
+        (SLF[: SLF.index("I=5")], ["one.txt", "N=6", 5]),
+        (SLF.replace("\n", "\r"), ["one.txt:1", "once"]),
+        (SLF.replace("I=1 ", "I=1 L=digits "), ["one.txt:7", "sub-lattices"]),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, named):

@@ -129,8 +129,12 @@ def test_ids_against_enumeration(lattices, lm, p, threads):
 
 def test_what_does_not_fit_is_refused(tmp_path, lattice):
     ids = oracle.unigrams([1.0, 2.0]).ngram()
-    refuses(ValueError, lambda: LatticeRescorer(ids).paths(lattice), "token ids")
+    refuses(ValueError, lambda: LatticeRescorer(ids).paths(lattice), "models[0]", "token ids")
     two = WordLattice.from_arcs([0], [5], [1], [(0, 0)], final={1: (0, 0)})
     refuses(ValueError, lambda: LatticeRescorer(ids).paths(two), "below 2", "5")
     refuses(ValueError, lambda: LatticeRescorer(ids, alpha=2e3), 1000)
     refuses(ValueError, lambda: Weights(acoustic=math.nan), "nan")
+    long = WordLattice.from_arcs([0, 0], [0, 1], [1, 1], [(6e5, 0), (6e5, 1)], final={1: (0, 0)}, name="long")
+    refuses(ValueError, lambda: LatticeRescorer().paths(long), "long", 524288, 600000)
+    small = LatticeRescorer(weights=Weights(acoustic=0.5, language=1.0))
+    assert small.paths(long).cost.tolist() == [3e5, 3e5 + 1]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ from rescore.decode.cli.output import Facts, Part, Result, TextTable, column
 from rescore.decode.cli.values import Written, float_between, int_between, nonempty_text, weighted_path
 
 if TYPE_CHECKING:
-    from rescore.decode.rescoring.rescorer import LatticeRescorer, Strings, Weights
+    from rescore.decode.rescoring.rescorer import LatticeRescorer, Strings
     from rescore.lattice.word_lattice import WordLattice
 
 TOGETHER = 64  # lattices searched in one call
@@ -89,23 +92,18 @@ def run(args: LatticeArgs) -> Result:
 
     with screen.stages() as stage:
         stage("reading the models")
-        rescorer = open_rescorer(args)
-        stage("reading the lattices")
-        lattices = list(read(args))
-        references = reference_of(args, lattices)
-        fitted = None
-        if args.tune and references:
-            half = (len(lattices) + 1) // 2
-            stage(f"fitting weights to {half} lattices")
-            weights, errors = tuned(rescorer, lattices[:half], references[:half])
-            rescorer, fitted = rescorer.weighed(weights), {"lattices": half, "word_errors": errors}
+        rescorer, reference = open_rescorer(args), reference_of(args)
+        lattices, fitted = read(args), None
+        if args.tune:
+            stage("reading the lattices")
+            held = list(lattices)
+            half = held[: (len(held) + 1) // 2]
+            stage(f"fitting weights to {len(half)} lattices")
+            weights, _ = tuned(rescorer, half, list(map(reference, half)))
+            rescorer, lattices, fitted = rescorer.weighed(weights), iter(held), len(half)
         stage("rescoring")
-        found, seconds = search(rescorer, lattices, args.paths)
-    before = [one.words[0] if len(one) else [] for one in search(own_costs(args), lattices, 1)[0]]
-    if args.out:
-        write(args, lattices, found)
-    report = figures(args, lattices, before, found, references, rescorer.weights, fitted, seconds)
-    return Result(report, list(tables(report)))
+        figures = rescored(args, rescorer, lattices, reference, fitted)
+    return Result(figures, list(tables(figures)))
 
 
 def open_rescorer(args: LatticeArgs) -> LatticeRescorer:
@@ -139,94 +137,108 @@ def read(args: LatticeArgs) -> Iterator[WordLattice]:
         yield from read_lattices(path, options)
 
 
-def reference_of(args: LatticeArgs, lattices: Sequence[WordLattice]) -> list[Words] | None:
-    """The words of each lattice's reference."""
+def reference_of(args: LatticeArgs) -> Callable[[WordLattice], Words]:
+    """What returns the words of a lattice's reference; none without --reference."""
+    from rescore.decode.rescoring.read import columns_of
     from rescore.lm.model.compressed import open_text
 
+    texts: dict[str, Words] = {}
     if args.reference is None:
-        return None
+        return lambda lattice: ()
     with value_errors_of(str(args.reference)), open_text(args.reference) as file:
-        lines = [line.split() for line in file.read().decode().splitlines() if line.strip()]
-    texts = {name: words for name, *words in lines}
-    if missing := [one.name for one in lattices if one.name not in texts]:
-        raise ValueError(f"{args.reference}: expected a line of {missing[0]!r}, got none ({len(missing)} are missing)")
-    return [texts[one.name] for one in lattices]
+        for number, line in enumerate(file.read().decode("utf-8-sig").split("\n"), 1):
+            if not (columns := columns_of(line)):
+                continue
+            if columns[0] in texts:
+                raise ValueError(f"{args.reference}:{number}: expected one line of {columns[0]!r}, got a second one")
+            texts[columns[0]] = columns[1:]
+
+    def words(lattice: WordLattice) -> Words:
+        if lattice.name not in texts:
+            raise ValueError(f"{args.reference}: expected a line of {lattice.name!r}, got none")
+        return texts[lattice.name]
+
+    return words
 
 
-def search(rescorer: LatticeRescorer, lattices: Sequence[WordLattice], paths: int) -> tuple[list[Strings], float]:
-    """The strings of every lattice, and the seconds that they took."""
-    found: list[Strings] = []
-    began = time.perf_counter()
-    for at in range(0, len(lattices), TOGETHER):
-        part = lattices[at : at + TOGETHER]
-        with value_errors_of(", ".join(one.name for one in part[:3])):
-            found += rescorer.paths_of(part, paths)
-    return found, time.perf_counter() - began
+def rescored(
+    args: LatticeArgs,
+    rescorer: LatticeRescorer,
+    lattices: Iterator[WordLattice],
+    reference: Callable[[WordLattice], Words],
+    fitted: int | None,
+) -> dict[str, Any]:
+    """Searches lattices as they are read, writes their strings, and returns the figures. fitted: the first so many are
+    a part of their own.
+    """
+    from rescore.decode.rescoring.word_errors import word_errors
+
+    counts, own, seconds = Counter[str](), own_costs(args), 0.0
+    names = ["all"] if fitted is None else ["fitted", "others"]
+    parts = [Counter[str]() for _ in names]
+    used: tuple[float | None, float, float | None] = (None, rescorer.weights.language, None)
+    with writer(args) as write:
+        for together in iter(lambda: list(islice(lattices, TOGETHER)), []):
+            if not counts:
+                used = rescorer.weights.of(together[0])
+            began = time.perf_counter()
+            with value_errors_of(f"{together[0].name} to {together[-1].name}"):
+                found = rescorer.paths_of(together, args.paths)
+            seconds += time.perf_counter() - began
+            write(together, found)
+            for lattice, first, best in zip(together, own.paths_of(together, 1), found):
+                before, after = ([] if not len(one) else one.words[0] for one in (first, best))
+                part, right = parts[fitted is not None and counts["lattices"] >= fitted], reference(lattice)
+                counts.update(lattices=1, arcs=lattice.arcs, changed=before != after)
+                part.update(lattices=1, words=len(right))
+                part.update(before=word_errors(before, right), after=word_errors(after, right))
+    report: dict[str, Any] = {
+        "files": list(map(str, args.files)),
+        **{name: counts[name] for name in ("lattices", "arcs", "changed")},
+        "microseconds_per_lattice": round(1e6 * seconds / max(counts["lattices"], 1), 1),
+        "weights": dict(zip(("acoustic", "language", "word_penalty"), used)),
+    }
+    if args.reference is not None:
+        fields = ("lattices", "words", "before", "after")
+        rows = [{"part": name, **{field: part[field] for field in fields}} for name, part in zip(names, parts)]
+        report["word_errors"] = rows
+    return report
 
 
-def write(args: LatticeArgs, lattices: Sequence[WordLattice], found: Sequence[Strings]) -> None:
+@contextmanager
+def writer(args: LatticeArgs) -> Iterator[Callable[[Sequence[WordLattice], Sequence[Strings]], None]]:
+    """Yields what writes the strings of lattices to -o."""
+    import numpy as np
+
     from rescore.decode.lab.replay.table import RecordWriter
     from rescore.lattice.atomic import output_to
 
-    assert args.out
+    if args.out is None:
+        yield lambda lattices, found: None
+        return
     models = [f"lm{n or ''}" for n in (0, *range(2, len(args.lm) + 1))][: len(args.lm)] + ["minus"] * bool(args.minus)
     kinds = {"name": "string", "rank": "int32", "text": "string", "cost": "float", "words": "int32"}
-    fields = kinds | dict.fromkeys(["acoustic", "language", *models], "float")
-    with output_to(args.out) as stream, RecordWriter(stream, args.out.suffix or ".jsonl", fields) as writer:
-        for lattice, strings in zip(lattices, found):
-            columns = [*strings.costs.T, *strings.models.T]
-            writer.write(
+    costs = ("acoustic", "language", *models)
+    with (
+        output_to(args.out) as stream,
+        RecordWriter(stream, args.out.suffix or ".jsonl", kinds | dict.fromkeys(costs, "float")) as rows,
+    ):
+
+        def write(lattices: Sequence[WordLattice], found: Sequence[Strings]) -> None:
+            words = [string for strings in found for string in strings.words]
+            columns = np.concatenate([np.hstack([strings.costs, strings.models]) for strings in found]).T
+            rows.write(
                 {
-                    "name": [lattice.name] * len(strings),
-                    "rank": list(range(len(strings))),
-                    "text": [" ".join(words) for words in strings.words],
-                    "cost": strings.cost.tolist(),
-                    "words": list(map(len, strings.words)),
-                    **dict(zip(("acoustic", "language", *models), (one.tolist() for one in columns))),
+                    "name": [lattice.name for lattice, strings in zip(lattices, found) for _ in range(len(strings))],
+                    "rank": [rank for strings in found for rank in range(len(strings))],
+                    "text": list(map(" ".join, words)),
+                    "cost": np.concatenate([strings.cost for strings in found]),
+                    "words": list(map(len, words)),
+                    **dict(zip(costs, columns)),
                 }
             )
 
-
-def figures(
-    args: LatticeArgs,
-    lattices: Sequence[WordLattice],
-    before: Sequence[Words],
-    found: Sequence[Strings],
-    references: Sequence[Words] | None,
-    weights: Weights,
-    fitted: dict[str, Any] | None,
-    seconds: float,
-) -> dict[str, Any]:
-    from rescore.decode.rescoring.word_errors import word_errors
-
-    after = [one.words[0] if len(one) else [] for one in found]
-    acoustic, language, penalty = weights.of(lattices[0]) if lattices else (None, weights.language, None)
-    report: dict[str, Any] = {
-        "files": list(map(str, args.files)),
-        "lattices": len(lattices),
-        "arcs": sum(one.arcs for one in lattices),
-        "changed": sum(one != other for one, other in zip(before, after)),
-        "microseconds_per_lattice": round(1e6 * seconds / max(len(lattices), 1), 1),
-        "weights": {"acoustic": acoustic, "language": language, "word_penalty": penalty},
-    }
-    if references is None:
-        return report
-    parts = {"all": slice(None)}
-    if fitted:
-        parts = {"fitted": slice(None, fitted["lattices"]), "others": slice(fitted["lattices"], None)}
-    report["word_errors"] = [
-        {
-            "part": name,
-            "lattices": len(references[part]),
-            "words": sum(map(len, references[part])),
-            **{
-                when: sum(word_errors(one, right) for one, right in zip(strings[part], references[part]))
-                for when, strings in (("before", before), ("after", after))
-            },
-        }
-        for name, part in parts.items()
-    ]
-    return report
+        yield write
 
 
 def tables(report: dict[str, Any]) -> Iterator[Part]:

@@ -30,7 +30,8 @@ ReadTarget = CausalLMTarget | EncoderDecoderTarget
 _WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
 _SHOWN = (
     "after its images or sound",
-    "the family reads text behind them with more than keys, values and positions that count on",
+    "a prompt ends with them, where text must follow, or the family reads text behind them with more than keys, values "
+    "and positions that count on",
 )
 _TAKEN = (DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer)
 

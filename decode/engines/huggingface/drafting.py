@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
-from pathlib import Path
+from os import PathLike, fspath
 from threading import Lock, RLock
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -137,6 +136,9 @@ class Drafting:
         if draft_model is not None and (self._of_heads or is_drafter):
             what = "heads" if self._of_heads else type(source).__name__
             raise ValueError(f"draft_model: expected no heads or drafter as source, got {what}; leave one of them out")
+        if draft_model is not None and not isinstance(draft_model, torch.nn.Module):
+            got = f"{type(draft_model).__name__} {draft_model!r:.60}"
+            raise TypeError(f"draft_model: expected a model, as from_pretrained returns it, got {got}")
         if rescorer is not None and lm is not None:
             raise ValueError("lm: expected none, since the rescorer has its own; leave one of them out")
         if memory is not None and (is_drafter or rescorer is not None):
@@ -314,11 +316,11 @@ class Drafting:
             if self._of_heads and isinstance(source, (str, PathLike)):
                 if isinstance(target, EncoderDecoderTarget):
                     raise ValueError("heads: expected a decoder alone, got a model with an encoder; leave them out")
-                path = Path(source)
-                kind = cast("HeadsKind", heads_kind(path))
+                name = fspath(source)
+                kind = cast("HeadsKind", heads_kind(name))
                 # The checked target stays as it is; these see states of more layers.
                 fresh = causal_target(target.model) if kind in ("eagle3", "dflash") else target
-                target, source = open_heads(path, kind, fresh)
+                target, source = open_heads(name, kind, fresh)
                 target.context = None
                 target.let_go()
             opened = _Opened(checked, target, self._drafter(target, source))
@@ -331,8 +333,11 @@ class Drafting:
             made = partial(blended_drafter, target, source, memory=memory, nodes=self.nodes)
             if self.draft_model is None:
                 return made()
-            small = lattice_of_source(causal_target(self.draft_model), target.vocab_size)
-            return made(lattice=small, calibration=MODEL)
+            try:
+                small = causal_target(self.draft_model)
+            except ValueError as error:
+                raise ValueError(f"draft_model: {error}") from error
+            return made(lattice=lattice_of_source(small, target.vocab_size), calibration=MODEL)
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
         lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None

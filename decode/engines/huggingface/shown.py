@@ -26,6 +26,9 @@ with needed_for("images and sound"):
     from transformers.utils import logging
 
 
+UNTOLD = 1 << 29  # samples of a WAV file that was written to a pipe, and many more: its length was not known yet
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shown:
     """What the loop decodes: a target that has read images or sound, prompts for it, and the processors of its model's
@@ -69,6 +72,8 @@ def show(
             raise ValueError(f"{folder}: expected sound alone, each a text to write down, got prompts or images")
         given: dict[str, Any] = {"audio": heard}
     else:
+        if not prompts:
+            raise ValueError(f"{folder}: expected a prompt about the images or sounds, got none")
         given = {"text": [_prompt(processor, folder, one, len(seen), len(heard), chat) for one in prompts]}
         given |= {"images": [seen] * len(prompts)} if seen else {}
         given |= {"audio": heard * len(prompts)} if heard else {}
@@ -140,11 +145,13 @@ def _prompt(processor: Any, folder: Path, text: str, images: int, sounds: int, c
 
 def _image(path: Path) -> Any:
     with needed_for("images"):
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
-    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+    except Exception as error:  # Pillow raises many kinds
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(f"{path}: expected an image, got {type(error).__name__}: {error}") from None
 
 
@@ -160,10 +167,12 @@ def _sound(path: Path, processor: Any) -> NDArray[np.float32]:
     remedy = f"ffmpeg -i {path} -ar {rate} -ac 1 -sample_fmt s16 OUT.wav makes one"
     try:
         with wave.open(str(path)) as file:
-            got = file.getframerate(), file.getsampwidth(), file.getnchannels()
-            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2") if got == (rate, 2, 1) else None
+            got, frames = (file.getframerate(), file.getsampwidth(), file.getnchannels()), file.getnframes()
+            samples = np.frombuffer(file.readframes(frames), "<i2") if got == (rate, 2, 1) else None
+            if samples is not None and len(samples) < frames < UNTOLD:
+                raise EOFError(f"{len(samples)} of its {frames} samples")
     except (wave.Error, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: expected a WAV file, got {error or 'none'}; {remedy}") from None
+        raise ValueError(f"{path}: expected a whole WAV file, got {str(error) or 'a part of one'}; {remedy}") from None
     if samples is None:
         raise ValueError(
             f"{path}: expected WAV of {rate} Hz, 16 bits, one channel, got {got[0]} Hz, {8 * got[1]} bits, "
