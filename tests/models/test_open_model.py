@@ -16,6 +16,7 @@ from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.blockwise import BlockwiseHeads
+from rescore.decode.models.heads_kind import heads_kind
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
@@ -111,6 +112,15 @@ def test_medusa_heads_named_or_found(llama, ours, tmp_path):
     assert isinstance(open_model(llama).heads, MedusaHeads) and model_facts(llama).heads
     others = medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)
     assert isinstance(open_model(ours, heads=others).heads, MedusaHeads)
+
+
+def test_kinds_of_heads_are_told_without_weights(demo, tmp_path):
+    (tmp_path / "dflash").mkdir()
+    (tmp_path / "dflash" / "config.json").write_text('{"speculators_model_type": "dflash"}')
+    named = ("early:2", "mtp", demo / "heads", demo / "bita", medusa(tmp_path / "medusa"), tmp_path / "dflash", "other")
+    kinds = ["early", "mtp", "trained", "bita", "medusa", "dflash", "medusa"]
+    assert [heads_kind(one) for one in named] == kinds
+    assert heads_kind(None) is None and heads_kind(None, tmp_path / "medusa") == "medusa"
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):

@@ -163,6 +163,7 @@ def test_what_is_known_of_a_folder(tmp_path):
         (model, heads): model_facts(tmp_path / model, heads and (heads if heads == "mtp" else tmp_path / heads))
         for model, heads in (("own", None), ("own", "mtp"), ("llama", "eagle"), ("llama", None), ("lost", None))
     }
+    assert [facts.heads_kind for facts in known.values()] == ["mtp", "mtp", "eagle3", None, None]
     assert [facts.small for facts in known.values()] == [True, True, True, False, False]
     assert not any(facts.heads for facts in known.values())
     assert open_model(tmp_path / "llama", heads=tmp_path / "eagle").small is not None
