@@ -19,10 +19,11 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 from msgspec import Meta, structs
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 MOST_BYTES = 64 << 20
 MOST = (1 << 31) - 1
+ALL_IDS = 1 << 31  # ids that int32 holds
 KINDS = {"iu": "integers", "f": "floating point numbers", "iuf": "numbers"}  # by the kinds of numpy's dtypes
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Kind = TypeVar("_Kind")
@@ -46,6 +47,31 @@ def numbers(values: Any, name: str, kinds: str = "iu") -> NDArray[Any]:
     if array.size and array.dtype.kind not in kinds:
         raise TypeError(f"{name}: expected {KINDS[kinds]}, got {array.dtype}")
     return array
+
+
+def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL_IDS) -> NDArray[np.int32]:
+    """Ids of any shape as contiguous int32, without a copy if they are already.
+
+    TypeError unless the array is empty or of integers; ValueError for values that int32 does not hold. The core checks
+    ids against V when it reads them.
+    """
+    array = numbers(values, name)
+    if array.size and array.dtype != np.int32:
+        for value in (int(array.min()), int(array.max())):
+            if not -ALL_IDS <= value < ALL_IDS:
+                raise ValueError(f"{name}: expected ids in 0..{vocab_size - 1}, got {value}")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL_IDS, remedy: str = "") -> NDArray[np.int32]:
+    """Ids of one text, int32 [n] in [0, V), of the shape [n] or, as tokenizers return tensors, [1, n]."""
+    ids = token_ids(values, name, vocab_size)
+    ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
+    if ids.ndim != 1:
+        raise TypeError(f"{name}: expected the ids of one text, of shape [n], got shape {list(ids.shape)}")
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise refusal(name, "", f"expected ids in 0..{vocab_size - 1}, got {ids.min()}..{ids.max()}", remedy)
+    return ids
 
 
 def _on_host(values: Any) -> Any:

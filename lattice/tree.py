@@ -7,39 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lattice.checked import numbers, refusal, whole
+from rescore.lattice.checked import numbers, token_ids, whole
 from rescore.lattice.short_repr import picture, short_repr
 
-ALL = 1 << 31  # ids that int32 holds
 ROOT = -1  # parent of the nodes that follow the root token
-
-
-def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
-    """Ids of any shape as contiguous int32, without a copy if they are already.
-
-    TypeError unless the array is empty or of integers; ValueError for values that int32 does not hold. The core checks
-    ids against V when it reads them.
-    """
-    array = numbers(values, name)
-    if array.size and array.dtype != np.int32:
-        for value in (int(array.min()), int(array.max())):
-            if not -ALL <= value < ALL:
-                raise ValueError(f"{name}: expected ids in 0..{vocab_size - 1}, got {value}")
-    return np.ascontiguousarray(array, np.int32)
-
-
-def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL, remedy: str = "") -> NDArray[np.int32]:
-    """Ids of one text, int32 [n] in [0, V), of the shape [n] or, as tokenizers return tensors, [1, n]."""
-    ids = token_ids(values, name, vocab_size)
-    ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
-    if ids.ndim != 1:
-        raise TypeError(f"{name}: expected the ids of one text, of shape [n], got shape {list(ids.shape)}")
-    if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
-        raise refusal(name, "", f"expected ids in 0..{vocab_size - 1}, got {ids.min()}..{ids.max()}", remedy)
-    return ids
 
 
 Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]

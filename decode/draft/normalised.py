@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.checked import numbers, whole
-from rescore.lattice.tree import SampledDrafts, Trees, token_ids
+from rescore.lattice.checked import numbers, token_ids, whole
+from rescore.lattice.tree import SampledDrafts, Trees
 
 
 class NormalisedLattice:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.tree import text_ids
+from rescore.lattice.checked import text_ids
 
 ARCS = (0.02, 0.02, 0.001, 0.02, 0.02, 0.02)
 """Weights of arcs that replace a token, insert one, leave the text, remove one more, jump behind an equal pair; and the

@@ -21,10 +21,10 @@ from rescore.decode.draft.calibration import DEFAULT, Calibration, propose_trees
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.request_text import RequestText, last_tokens
-from rescore.lattice.checked import numbers, real, whole
+from rescore.lattice.checked import ALL_IDS, numbers, real, text_ids, token_ids, whole
 from rescore.lattice.sausage import Lattice, Sausage
 from rescore.lattice.structure import Acceptor
-from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, text_ids, token_ids
+from rescore.lattice.tree import Drafts, TokenTree, Trees
 from rescore.lm.model.ngram import NGram
 
 MERGE = "merge several into one (`rescore.merge_models`, `rescore lm merge`)"
@@ -100,7 +100,7 @@ class Rescorer:
             raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
         if alpha is None and len(models) > 1:
             raise ValueError(f"alpha: expected weights of {len(models)} models, got none; or {MERGE}")
-        self.vocab_size = max((model.vocab_size for model in models), default=ALL)
+        self.vocab_size = max((model.vocab_size for model in models), default=ALL_IDS)
         self.models = tuple(model.widened(self.vocab_size) for model in models)
         self.alpha = checked_alpha(DEFAULT_ALPHA if alpha is None else alpha, len(models))
         self.head, self.threads = checked_head(1.0 if head is None else head), whole(threads, "threads")

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.decode.draft.calibration import Share, Shares, counts_of
 from rescore.lattice.atomic import atomic_file
-from rescore.lattice.checked import validate, whole
+from rescore.lattice.checked import text_ids, validate, whole
 from rescore.lattice.mapped import map_npy
-from rescore.lattice.tree import text_ids
 
 MAX_TOKENS = 1 << 20  # tokens, of some 150 bytes each
 MEMORY_SHARES: tuple[Share, ...] = (

@@ -18,9 +18,9 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines.text_store import NOTHING, KnownText, TextStore
 from rescore.decode.models.request_text import last_tokens
-from rescore.lattice.checked import whole
+from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import TokenTree, Trees, text_ids
+from rescore.lattice.tree import TokenTree, Trees
 from rescore.lm.model.formats import model_of
 from rescore.lm.model.ngram import NGram
 

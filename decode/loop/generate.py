@@ -37,11 +37,11 @@ from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import uniform
 from rescore.decode.verify.shaping import Drawing, Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
-from rescore.lattice.checked import whole
+from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
 from rescore.lattice.tensors import logit_rows, top_on_device
-from rescore.lattice.tree import TokenTree, text_ids
+from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 CHUNK = 128  # positions of a prompt whose logits are computed at once

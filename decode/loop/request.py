@@ -19,10 +19,9 @@ from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Seeing, Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
-from rescore.lattice.checked import whole
+from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Continued, Structure, begin
-from rescore.lattice.tree import text_ids
 from rescore.lm.model.formats import model_of
 from rescore.lm.model.ngram import NGram
 

@@ -13,7 +13,8 @@ from rescore import _core
 from rescore.decode.models.draft_step import places_of
 from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Block, Target
-from rescore.lattice.tree import TokenTree, text_ids
+from rescore.lattice.checked import text_ids
+from rescore.lattice.tree import TokenTree
 
 NOTHING = 0  # read where a text would begin with an unknown token; its drafts are verified like all others
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.checked import whole
-from rescore.lattice.tree import text_ids
+from rescore.lattice.checked import text_ids, whole
 from rescore.lm.model import ngram_file
 from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, decompile
 from rescore.lm.model.grams import MAX_VOCABULARY, Grams, check_vocabulary

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.published.baseline import Method
 from rescore.decode.models.draft_step import LastPass, Read
-from rescore.lattice.tree import TokenTree, token_ids
+from rescore.lattice.checked import token_ids
+from rescore.lattice.tree import TokenTree
 
 LONGEST_MATCH = 2  # tokens, `max_matching_ngram_size`
 

@@ -45,9 +45,8 @@ from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.checked import whole
+from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import text_ids
 from rescore.lm.model.formats import is_model_file, model_of
 from rescore.lm.model.ngram import NGram
 

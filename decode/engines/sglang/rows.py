@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from rescore.decode.engines.plugin import EmptyOnError
 from rescore.decode.engines.text_drafter import DraftRow
+from rescore.lattice.checked import token_ids
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import TokenTree, token_ids
+from rescore.lattice.tree import TokenTree
 
 
 class RequestTexts:
