@@ -71,8 +71,9 @@ class Drafting:
     """Speculative decoding for a causal model's `generate`, passed to it as `custom_generate`.
 
     source    the source of drafts beside the running text: None, an n-gram model or its file, or heads of the model
-              (an object, or a folder written by `rescore train heads` or `rescore train bita`, or of Medusa heads). A
-              drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model), replaces all other sources
+              (an object, "mtp", "early:L", or a folder written by `rescore train heads` or `rescore train bita`, or
+              of a public model's heads). A drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model),
+              replaces all other sources
     lm        an n-gram model or its file to use with heads; or, with any source but a drafter, one or None (the
               source's) for each row, or for the name of each adapter, of which the active one counts
     draft_model  a small causal model with the same tokenizer, another source beside the text and an n-gram model
