@@ -137,7 +137,7 @@ class Drafting:
         if draft_model is not None and (self._of_heads or is_drafter):
             what = "heads" if self._of_heads else type(source).__name__
             raise ValueError(f"draft_model: expected no heads or drafter as source, got {what}; leave one of them out")
-        if draft_model is not None and not isinstance(draft_model, torch.nn.Module):
+        if draft_model is not None and not hasattr(draft_model, "config"):
             got = f"{type(draft_model).__name__} {draft_model!r:.60}"
             raise TypeError(f"draft_model: expected a model, as from_pretrained returns it, got {got}")
         if rescorer is not None and lm is not None:
