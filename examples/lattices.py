@@ -15,7 +15,7 @@ a nice day on the beach
 SLF = """VERSION=1.0
 UTTERANCE=hard
 lmscale=10 wdpenalty=0
-N=9 L=11
+N=10 L=11
 I=0 W=!SENT_START
 I=1 W=hard
 I=2 W=to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,13 @@ class WordLattice:
 
     __repr__ = short_repr
 
+    def __post_init__(self) -> None:
+        if not (0 < self.lm_scale < math.inf and math.isfinite(self.word_penalty)):
+            got = f"lm_scale {self.lm_scale}, word_penalty {self.word_penalty}"
+            raise ValueError(f"{self.name or 'weights'}: expected finite ones, and lm_scale above 0, got {got}")
+        if self.words is not None and (most := self.tokens.max(initial=NOTHING)) >= len(self.words):
+            raise ValueError(f"tokens: expected places in words, below {len(self.words)}, got {most}")
+
     @classmethod
     def from_arcs(
         cls,
@@ -60,15 +68,23 @@ class WordLattice:
     ) -> WordLattice:
         """Builds a lattice from arcs [A] in any order, whose states may have any numbers.
 
-        costs [A, 2]. final: the costs of states in which strings may end. Arcs and ends of infinite cost are left out,
-        and so are states that `start` does not reach. ValueError names a state on a cycle.
+        costs [A, 2]; more: the other fields. final: the costs of states in which strings may end. Arcs and ends of
+        infinite cost are left out, and so are states that `start` does not reach. ValueError names a state on a cycle.
         """
-        own = [numbers(array, name).astype(np.int64) for array, name in ((source, "source"), (targets, "targets"))]
+        arrays = {"source": source, "tokens": tokens, "targets": targets}
+        begin, token, to = (numbers(array, name).astype(np.int64) for name, array in arrays.items())
         ends = np.array(list(final), np.int64)
-        last = max([start, *ends.tolist(), *(int(one.max(initial=0)) for one in own)]) + 1  # behind all ends
-        begin, to = np.append(own[0], ends), np.append(own[1], np.full(len(ends), last))
-        token = np.append(numbers(tokens, "tokens").astype(np.int64), np.full(len(ends), NOTHING))
-        cost = np.concatenate([np.reshape(costs, (-1, 2)), np.reshape(list(final.values()), (-1, 2))])
+        given = (numbers(costs, "costs", "iuf"), numbers(list(final.values()), "final", "iuf"))
+        cost, of_ends = (np.reshape(one, (0, 2)) if not one.size else one for one in given)
+        shapes = [one.shape for one in (begin, token, to, cost, of_ends)]
+        if shapes != [(len(begin),)] * 3 + [(len(begin), 2), (len(ends), 2)]:
+            raise ValueError(
+                "expected source, tokens and targets [A], costs [A, 2] and a pair of costs for each end, got "
+                f"{', '.join(map(str, map(list, shapes)))}"
+            )
+        last = max([start, *ends.tolist(), int(begin.max(initial=0)), int(to.max(initial=0))]) + 1  # behind all ends
+        begin, to = np.append(begin, ends), np.append(to, np.full(len(ends), last))
+        token, cost = np.append(token, np.full(len(ends), NOTHING)), np.concatenate([cost, of_ends])
         there = ~np.isposinf(cost).any(axis=1)
         begin, to, token, cost = (one[there] for one in (begin, to, token, cost))
         if not (to == last).any():

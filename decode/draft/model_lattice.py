@@ -49,6 +49,12 @@ class ModelLattice:
         whole(self.top_k, "top_k", 1, MAX_WIDTH // 2)
         for nodes in self.levels:
             whole(nodes, "levels", 1, MAX_WIDTH // 2)
+        if not self.model.trees:
+            name = type(self.model).__name__
+            raise ValueError(
+                f"draft model: expected one that reads trees, got a {name}, which reads only chains; take one with "
+                "attention alone"
+            )
 
     def open(self, requests: int) -> ModelLatticeSession:
         return ModelLatticeSession(self)
@@ -65,9 +71,6 @@ class ModelLatticeSession:
         """The tokens that the model predicts after the texts."""
         if self._reader is None:
             model, ahead = self.lattice.model, max(self.levels, default=0)
-            if not model.trees:
-                name = type(model).__name__
-                raise ValueError(f"{name}: expected a small model that reads trees, got one that reads only chains")
             numbers, vocab_size = [text.number for text in step.texts], self.lattice.vocab_size
             self._reader = Reader(model, step.histories, numbers=numbers, ahead=ahead, vocab_size=vocab_size)
         return _of_logits(self._reader.sync(step.texts)[:, None], [EMPTY] * len(step.texts), self.lattice.top_k)

@@ -122,9 +122,14 @@ class LatticeRescorer:
     ):
         self.models = (models,) if isinstance(models, NGram) else tuple(models)
         self.weights, self.threads = weights or Weights(), whole(threads, "threads")
-        self.alpha = np.broadcast_to(numbers(alpha, "alpha", "iuf"), len(self.models)).astype(np.float64)
-        if (wrong := ~(abs(self.alpha) <= MAX_WEIGHT)).any():
-            raise ValueError(f"alpha: expected weights from -1000 to 1000, got {self.alpha[wrong][0]}")
+        if wrong := [model for model in self.models if not isinstance(model, NGram)]:
+            raise TypeError(f"models: expected n-gram models, as `load` returns them, got {type(wrong[0]).__name__}")
+        given = numbers(alpha, "alpha", "iuf")
+        if given.shape not in ((), (1,), (len(self.models),)):
+            raise ValueError(f"alpha: expected one weight, or {len(self.models)}, got shape {list(given.shape)}")
+        self.alpha = np.broadcast_to(given, len(self.models)).astype(np.float64)
+        if (beyond := ~(abs(self.alpha) <= MAX_WEIGHT)).any():
+            raise ValueError(f"alpha: expected weights from -1000 to 1000, got {self.alpha[beyond][0]}")
         self._numbers = [
             None if model.words is None else {word: i for i, word in enumerate(model.words)} for model in self.models
         ]
@@ -156,7 +161,7 @@ class LatticeRescorer:
     def _cost(self, lattice: WordLattice) -> NDArray[np.float64]:
         acoustic, language, penalty = self.weights.of(lattice)
         cost = lattice.costs @ np.array([acoustic, language]) + penalty * (lattice.tokens != NOTHING)
-        if (most := abs(cost).max(initial=0)) > MAX_WEIGHED:
+        if not (most := abs(cost).max(initial=0)) <= MAX_WEIGHED:
             raise ValueError(
                 f"{lattice.name}: expected arcs of at most {MAX_WEIGHED:g} nats, got {most:g} with weights "
                 f"{acoustic:g} of acoustic and {language:g} of language costs; give smaller ones"

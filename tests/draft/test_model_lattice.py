@@ -134,5 +134,4 @@ def test_misuse():
     refuses(ValueError, lambda: ModelLattice(model=chains, vocab_size=V, top_k=40), "top_k", "32", "40")
     refuses(ValueError, lambda: ModelLattice(model=chains, vocab_size=V, levels=(0,)), "levels", "0")
     chains.trees = False
-    session = ModelLattice(model=chains, vocab_size=V).open(1)
-    refuses(ValueError, lambda: session.begun(step_of(texts_of([PROMPTS[0].astype(np.int32)]))), "trees", "chains")
+    refuses(ValueError, lambda: ModelLattice(model=chains, vocab_size=V), "trees", "chains", "attention alone")

@@ -526,7 +526,7 @@ def test_then_the_times_that_sizes_are_chosen_by_count():
 )
 def test_sources_that_are_not_in_use_are_suggested(monkeypatch, drafting, options):
     summary_of(drafting)
-    monkeypatch.setattr(drafting, "_last", (drafting._last[0], 1e-3, None))  # passes with drafts are dear
+    monkeypatch.setattr(drafting, "_last", (drafting._last[0], 1e-3, None, True))  # passes with drafts are dear
     *sources, plainly = drafting.summary().remedies
     assert all(option in line for option, line in zip(options, sources, strict=True))
     assert "custom_generate" in plainly

@@ -88,3 +88,7 @@ def test_what_is_left_to_the_model_and_what_is_refused():
         )
     assert got.sequences.tolist() == plain.sequences.tolist()
     refuses(ValueError, lambda: model.generate(**inputs, **more, custom_generate=Drafting("heads")), "encoder")
+    drafting = Drafting(nodes=6)
+    model.generate(**inputs, **more, custom_generate=drafting)
+    drafting._last = (drafting._last[0], 1e-3, *drafting._last[2:])  # passes with drafts are dear
+    assert "Drafting(lm)" in str(drafting.summary()) and "heads" not in str(drafting.summary())

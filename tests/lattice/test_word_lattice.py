@@ -44,6 +44,25 @@ def test_a_cycle_is_named(arcs, named):
     refuses(ValueError, lambda: WordLattice.from_arcs(source, tokens, targets, costs, final={1: (0, 0)}), *named)
 
 
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"tokens": [1, 2]}, ["[1], [2], [1]"]),
+        ({"targets": [[1]]}, ["[1, 1]"]),
+        ({"costs": [(0, 0)] * 3}, ["[3, 2]"]),
+        ({"costs": [0.5]}, ["costs [A, 2]"]),
+        ({"final": {1: (0,)}}, ["pair", "[1, 1]"]),
+        ({"words": ("a",)}, ["tokens", "below 1", "got 1"]),
+        ({"lm_scale": 0.0, "name": "one"}, ["one", "lm_scale 0.0"]),
+        ({"word_penalty": np.nan}, ["word_penalty nan"]),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changed, named):
+    given = {"source": [0], "tokens": [1], "targets": [1], "costs": [(0, 0)], "final": {1: (0, 0)}}
+    assert WordLattice.from_arcs(**given, words=("a", "b")).arcs == 2
+    refuses(ValueError, lambda: WordLattice.from_arcs(**(given | changed)), *named)
+
+
 def test_costs_are_bounded():
     refuses(ValueError, lambda: WordLattice.from_arcs([0], [1], [1], [(2e6, 0)], final={1: (0, 0)}), "2000000")
     refuses(ValueError, lambda: WordLattice.from_arcs([0], [1], [1], [(0, np.nan)], final={1: (0, 0)}), "nan")

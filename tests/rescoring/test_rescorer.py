@@ -133,6 +133,8 @@ def test_what_does_not_fit_is_refused(tmp_path, lattice):
     two = WordLattice.from_arcs([0], [5], [1], [(0, 0)], final={1: (0, 0)})
     refuses(ValueError, lambda: LatticeRescorer(ids).paths(two), "below 2", "5")
     refuses(ValueError, lambda: LatticeRescorer(ids, alpha=2e3), 1000)
+    refuses(ValueError, lambda: LatticeRescorer(ids, alpha=[1, 2]), "alpha", "[2]")
+    refuses(TypeError, lambda: LatticeRescorer("lm.ngram"), "models", "str")
     refuses(ValueError, lambda: Weights(acoustic=math.nan), "nan")
     long = WordLattice.from_arcs([0, 0], [0, 1], [1, 1], [(6e5, 0), (6e5, 1)], final={1: (0, 0)}, name="long")
     refuses(ValueError, lambda: LatticeRescorer().paths(long), "long", 524288, 600000)

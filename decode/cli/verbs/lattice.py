@@ -182,7 +182,7 @@ def rescored(
             if not counts:
                 used = rescorer.weights.of(together[0])
             began = time.perf_counter()
-            with value_errors_of(f"{together[0].name} to {together[-1].name}"):
+            with value_errors_of(" to ".join({together[0].name: 1, together[-1].name: 1})):
                 found = rescorer.paths_of(together, args.paths)
             seconds += time.perf_counter() - began
             write(together, found)

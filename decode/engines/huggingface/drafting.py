@@ -58,9 +58,9 @@ SURE = 2  # plain passes of a call from which their mean counts
 Prediction = str | ArrayLike
 Model = NGram | str | PathLike[str]
 """An n-gram model, or its file."""
-_LastCall = tuple[Totals, float | None, str | None] | str | None
-"""Its totals, the time of a plain pass divided among its rows, and how the target read drafts, where that differs by
-model; or why the model's own loop decoded it.
+_LastCall = tuple[Totals, float | None, str | None, bool] | str | None
+"""Its totals, the time of a plain pass divided among its rows, how the target read drafts, where that differs by
+model, and whether it may have heads; or why the model's own loop decoded it.
 """
 _CHECKED: WeakKeyDictionary[Any, _Checked] = WeakKeyDictionary()
 _OPENING = Lock()
@@ -70,8 +70,9 @@ class Drafting:
     """Speculative decoding for a causal model's `generate`, passed to it as `custom_generate`.
 
     source    the source of drafts beside the running text: None, an n-gram model or its file, or heads of the model
-              (an object, or a folder written by `rescore train heads` or `rescore train bita`, or of Medusa heads). A
-              drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model), replaces all other sources
+              (an object, "mtp", "early:L", or a folder written by `rescore train heads` or `rescore train bita`, or
+              of a public model's heads). A drafter, such as `ngram_drafter` or `DraftModelDrafter` (a small model),
+              replaces all other sources
     lm        an n-gram model or its file to use with heads; or, with any source but a drafter, one or None (the
               source's) for each row, or for the name of each adapter, of which the active one counts
     draft_model  a small causal model with the same tokenizer, another source beside the text and an n-gram model
@@ -135,7 +136,7 @@ class Drafting:
         if draft_model is not None and (self._of_heads or is_drafter):
             what = "heads" if self._of_heads else type(source).__name__
             raise ValueError(f"draft_model: expected no heads or drafter as source, got {what}; leave one of them out")
-        if draft_model is not None and not isinstance(draft_model, torch.nn.Module):
+        if draft_model is not None and not hasattr(draft_model, "config"):
             got = f"{type(draft_model).__name__} {draft_model!r:.60}"
             raise TypeError(f"draft_model: expected a model, as from_pretrained returns it, got {got}")
         if rescorer is not None and lm is not None:
@@ -223,7 +224,8 @@ class Drafting:
         self.statistics = decoding.statistics
         totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
         plain_ms = _plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts())
-        self._last = totals, plain_ms, opened.target.reading
+        headed = not isinstance(opened.target, EncoderDecoderTarget)
+        self._last = totals, plain_ms, opened.target.reading, headed
         if streamer is not None:
             streamer.end()
         return output_of(call, steps, decoding.rows, remembering)
@@ -278,30 +280,30 @@ class Drafting:
             return Explanation(
                 verdict="no call so far: give this object to model.generate as custom_generate, then ask again"
             )
-        totals, plain_ms, reading = self._last
-        payoff = Payoff.of(self.statistics, plain_ms)
+        totals, plain_ms, reading, headed = self._last
+        payoff, advice = Payoff.of(self.statistics, plain_ms), self._advice(headed)
         if payoff is None:
-            return Explanation.of_unknown(totals, self._advice()).on(reading)
-        return Explanation.of(payoff, self._advice(), totals=totals).on(reading)
+            return Explanation.of_unknown(totals, advice).on(reading)
+        return Explanation.of(payoff, advice, totals=totals).on(reading)
 
-    def _advice(self) -> Advice:
+    def _advice(self, headed: bool) -> Advice:
         own = self._of_heads or self.source is None or isinstance(self.source, NGram)
         return Advice(
             plain="leave out custom_generate",
             longer="max_new_tokens",
             size="nodes={}" if own else None,
             auto="nodes=None" if own and self.nodes else None,
-            better=self._better(),
+            better=self._better(headed),
         )
 
-    def _better(self) -> list[str]:
-        """Suggestions of other sources."""
+    def _better(self, headed: bool) -> list[str]:
+        """Suggestions of other sources. headed: whether the model may have heads."""
         if self._of_heads:
             return more_sources(lm="lm=") if self.lm is None and self.rescorer is None else []
         if self.source is None:
-            return more_sources(lm="Drafting(lm)", heads="Drafting(heads)")
+            return more_sources(lm="Drafting(lm)", heads="Drafting(heads)" if headed else None)
         if isinstance(self.source, NGram):
-            return more_sources(heads="Drafting(heads, lm=lm)")
+            return more_sources(heads="Drafting(heads, lm=lm)" if headed else None)
         reads_text = isinstance(self.source, TreeDrafter) and self.source.rescorer.reads_text
         return [] if reads_text else more_sources(text="Drafting()")
 
