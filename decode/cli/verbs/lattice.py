@@ -94,7 +94,7 @@ def run(args: LatticeArgs) -> Result:
         stage("reading the models")
         rescorer, reference = open_rescorer(args), reference_of(args)
         lattices, fitted = read(args), None
-        if args.tune:
+        if args.tune and reference:
             stage("reading the lattices")
             held = list(lattices)
             half = held[: (len(held) + 1) // 2]
@@ -137,14 +137,14 @@ def read(args: LatticeArgs) -> Iterator[WordLattice]:
         yield from read_lattices(path, options)
 
 
-def reference_of(args: LatticeArgs) -> Callable[[WordLattice], Words]:
-    """What returns the words of a lattice's reference; none without --reference."""
+def reference_of(args: LatticeArgs) -> Callable[[WordLattice], Words] | None:
+    """What returns the words of a lattice's reference; None without --reference."""
     from rescore.decode.rescoring.read import columns_of
     from rescore.lm.model.compressed import open_text
 
     texts: dict[str, Words] = {}
     if args.reference is None:
-        return lambda lattice: ()
+        return None
     with value_errors_of(str(args.reference)), open_text(args.reference) as file:
         for number, line in enumerate(file.read().decode("utf-8-sig").split("\n"), 1):
             if not (columns := columns_of(line)):
@@ -165,7 +165,7 @@ def rescored(
     args: LatticeArgs,
     rescorer: LatticeRescorer,
     lattices: Iterator[WordLattice],
-    reference: Callable[[WordLattice], Words],
+    reference: Callable[[WordLattice], Words] | None,
     fitted: int | None,
 ) -> dict[str, Any]:
     """Searches lattices as they are read, writes their strings, and returns the figures. fitted: the first so many are
@@ -188,17 +188,18 @@ def rescored(
             write(together, found)
             for lattice, first, best in zip(together, own.paths_of(together, 1), found):
                 before, after = ([] if not len(one) else one.words[0] for one in (first, best))
-                part, right = parts[fitted is not None and counts["lattices"] >= fitted], reference(lattice)
+                if reference:
+                    part, right = parts[fitted is not None and counts["lattices"] >= fitted], reference(lattice)
+                    part.update(lattices=1, words=len(right))
+                    part.update(before=word_errors(before, right), after=word_errors(after, right))
                 counts.update(lattices=1, arcs=lattice.arcs, changed=before != after)
-                part.update(lattices=1, words=len(right))
-                part.update(before=word_errors(before, right), after=word_errors(after, right))
     report: dict[str, Any] = {
         "files": list(map(str, args.files)),
         **{name: counts[name] for name in ("lattices", "arcs", "changed")},
         "microseconds_per_lattice": round(1e6 * seconds / max(counts["lattices"], 1), 1),
         "weights": dict(zip(("acoustic", "language", "word_penalty"), used)),
     }
-    if args.reference is not None:
+    if reference:
         fields = ("lattices", "words", "before", "after")
         rows = [{"part": name, **{field: part[field] for field in fields}} for name, part in zip(names, parts)]
         report["word_errors"] = rows
