@@ -82,6 +82,13 @@ def test_best_strings_and_word_errors(world, capsys):
     assert rows["best strings changed"] == ["0"] and rows["all"] == ["2", "7", "28.57%", "28.57%"]
 
 
+def test_lattices_without_a_string_are_counted(tmp_path, capsys):
+    (tmp_path / "one.lats").write_text("one\n0 1 read 1.0,2.0,\n2 0.0,0.0,\n")  # nothing leads to the end
+    rows = cli.printed_rows(cli.done(capsys, "lattice", tmp_path / "one.lats", "-o", tmp_path / "out.jsonl").out)
+    assert rows["lattices without a string"] == ["1"] and rows["best strings changed"] == ["0"]
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet", "-"])
 def test_strings_are_written_with_each_cost_apart(world, capsys, name):
     out = name if name == "-" else world / name

@@ -192,10 +192,10 @@ def rescored(
                     part, right = parts[fitted is not None and counts["lattices"] >= fitted], reference(lattice)
                     part.update(lattices=1, words=len(right))
                     part.update(before=word_errors(before, right), after=word_errors(after, right))
-                counts.update(lattices=1, arcs=lattice.arcs, changed=before != after)
+                counts.update(lattices=1, arcs=lattice.arcs, empty=int(not len(best)), changed=int(before != after))
     report: dict[str, Any] = {
         "files": list(map(str, args.files)),
-        **{name: counts[name] for name in ("lattices", "arcs", "changed")},
+        **{name: counts[name] for name in ("lattices", "arcs", "empty", "changed")},
         "microseconds_per_lattice": round(1e6 * seconds / max(counts["lattices"], 1), 1),
         "weights": dict(zip(("acoustic", "language", "word_penalty"), used)),
     }
@@ -248,6 +248,7 @@ def tables(report: dict[str, Any]) -> Iterator[Part]:
         [
             ("lattices", report["lattices"]),
             ("arcs", report["arcs"]),
+            *[("lattices without a string", report["empty"])] * bool(report["empty"]),
             ("best strings changed", report["changed"]),
             ("microseconds per lattice", report["microseconds_per_lattice"]),
             *((f"weight of {name.replace('_', ' ')}", value) for name, value in weights.items() if value is not None),
