@@ -170,7 +170,7 @@ class CommandSources:
 
     def _lattices(self, top_k: int | None) -> HeadsLattice:
         assert self.opened.heads is not None
-        return HeadsLattice(heads=self.opened.heads, top_k=min(top_k or DEFAULT_TOP_K, self.opened.vocab_size))
+        return HeadsLattice(heads=self.opened.heads, top_k=top_k or DEFAULT_TOP_K)
 
     @cached_property
     def memory(self) -> TextMemory | None:

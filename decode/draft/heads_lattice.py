@@ -15,7 +15,7 @@ LOGP_DTYPES = ("float16", "float32")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsLattice:
-    """Makes lattices from the `top_k` candidates of heads 2..h.
+    """Makes lattices from the `top_k` candidates of heads 2..h, or all if they have fewer.
 
     logp_dtype  precision of the log-probabilities; float16, as in dumps, makes online decoding equal a replay
     """
@@ -38,7 +38,7 @@ class HeadsLattice:
 
     def sausages(self, logits: Tensor) -> Sausage:
         """Returns the lattices [B, T, K] of the heads' logits [B, T, D]."""
-        ids, logp, _ = top_of_heads(logits, self.top_k, self.heads.vocabulary)
+        ids, logp, _ = top_of_heads(logits, min(self.top_k, logits.shape[-1]), self.heads.vocabulary)
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
 

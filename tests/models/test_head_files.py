@@ -162,6 +162,8 @@ def test_lattices_name_tokens_of_the_whole_vocabulary():
     found = lattice.sausages(logits)
     assert found.ids.tolist() == IDS.numpy()[columns].tolist()
     np.testing.assert_allclose(found.cost, -logp, rtol=1e-6)
+    every = HeadsLattice(heads=heads, top_k=64).sausages(logits)  # more than there are
+    assert np.sort(every.ids).tolist() == np.broadcast_to(IDS.numpy(), every.ids.shape).tolist()
 
 
 def test_a_folder_is_what_was_saved(tmp_path):
