@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 MOST_BYTES = 64 << 20
 MOST = (1 << 31) - 1
-ALL_IDS = 1 << 31  # ids that int32 holds
+ALL_IDS = MOST + 1  # that int32 holds
 KINDS = {"iu": "integers", "f": "floating point numbers", "iuf": "numbers"}  # by the kinds of numpy's dtypes
 Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Kind = TypeVar("_Kind")

@@ -361,10 +361,8 @@ class Readings:
     def __init__(self, most: int) -> None:
         self._tokens, self._seconds, self._steps, self._seen = np.zeros((4, len(PROMISED) + 1, most + 1))
         self._spent = np.zeros(2)  # seconds of all steps, and those that other numbers than the best one cost
-        self._text, self._place = (
-            1.0,
-            0,
-        )  # tokens that the text alone promised in this step, and their place in PROMISED
+        # Tokens that the text alone promised in this step, and their place in PROMISED.
+        self._text, self._place = 1.0, 0
         self._number, self._left = most, 0  # readings of the current steps, and how many more of these there are
         self._tries = False  # whether that number is not known to be the best
         self._skipped = TRIED  # steps since the last reading

@@ -54,6 +54,12 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         return dict.fromkeys(file.keys(), folder / _MODEL)
 
 
+def config_in(folder: Path) -> dict[str, Any]:
+    """The configuration of a folder; empty if it has none."""
+    path = folder / "config.json"
+    return read_object(path, lenient=True) if path.exists() else {}
+
+
 def check_layer_count(folder: Path, config: Mapping[str, Any]) -> None:
     """ValueError if config.json has more layers than the names of the folder's tensors; these contain numbers of
     layers, experts and the like. Without safetensors the limit is FEW.
@@ -146,9 +152,6 @@ class TrainedFolder(Generic[_Form]):
     half: bool = True
     integers: tuple[str, ...] = ()
     version = 1
-
-    def is_at(self, folder: Path) -> bool:
-        return (folder / self.weights).exists()
 
     def write(self, folder: str | Path, form: _Form, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Writes both files; `about` goes into the JSON file. Does not overwrite a JSON file of another format."""

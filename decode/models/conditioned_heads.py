@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
 from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
-from rescore.decode.models.heads_kind import TRAINED
+from rescore.decode.models.heads_kind import TRAINED, heads_kind
 from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
 
 
@@ -151,7 +151,7 @@ def stored_heads(
     FileNotFoundError says what is wrong.
     """
     path = Path(path)
-    if HEADS.is_at(path):
+    if heads_kind(path) == "trained":
         return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype)
     return MedusaHeads.load(
         path,

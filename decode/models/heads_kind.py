@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from rescore.decode.models.checkpoint import tensor_files
-from rescore.lattice.checked import read_object
+from rescore.decode.models.checkpoint import config_in, tensor_files
 
 HeadsKind = Literal["trained", "bita", "medusa", "dflash", "eagle3", "mtp", "early"]
 READ_THEIR_DRAFT = ("eagle3", "mtp", "early")
@@ -37,7 +36,7 @@ def heads_kind(heads: str | Path | None, folder: Path | None = None) -> HeadsKin
     for kind, weights in TRAINED.items():
         if (path / weights).exists():
             return kind
-    config = _config(path)
+    config = config_in(path)
     form = config.get("speculators_model_type")
     if form == "dflash" or "dflash_config" in config:
         return "dflash"
@@ -50,7 +49,7 @@ def holds_mtp(folder: Path) -> bool:
     """Whether a model's folder has a layer of multi-token prediction. Without weights, its configuration says."""
     if names := tensor_files(folder):
         return mtp_prefix(names) is not None
-    config = _config(folder)
+    config = config_in(folder)
     parts = (config, *(value for value in config.values() if isinstance(value, dict)))
     return any(part.get(name) for part in parts for name in _COUNTS)
 
@@ -62,9 +61,4 @@ def mtp_prefix(names: Collection[str]) -> str | None:
 
 
 def _is_medusa(folder: Path) -> bool:
-    return any((folder / name).exists() for name in MEDUSA) or "medusa_num_heads" in _config(folder)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    return read_object(path, lenient=True) if path.exists() else {}
+    return any((folder / name).exists() for name in MEDUSA) or "medusa_num_heads" in config_in(folder)

@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor, nn
 
-from rescore.decode.models.checkpoint import check_tensors, tensor_files, write_weights
+from rescore.decode.models.checkpoint import check_tensors, config_in, tensor_files, write_weights
 from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
 from rescore.decode.models.heads_kind import MEDUSA
-from rescore.lattice.checked import Checked, read_object
+from rescore.lattice.checked import Checked
 from rescore.lattice.mapped import safetensors
 
 CONFIG = "config.json"
@@ -167,7 +167,7 @@ def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[Medus
     backbone.
     """
     path = Path(path)
-    config, files = _config(path if path.is_dir() else path.parent), _files(path)
+    config, files = config_in(path if path.is_dir() else path.parent), _files(path)
     tensors: dict[str, Tensor] = {}
     for file in files:
         tensors.update(_pickled(file) if file.suffix != ".safetensors" else _safe(file))
@@ -190,10 +190,6 @@ def _files(path: Path) -> list[Path]:
             "got none of them"
         )
     return sorted(inside)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    return read_object(folder / CONFIG, lenient=True) if (folder / CONFIG).exists() else {}
 
 
 def _safe(path: Path) -> dict[str, Tensor]:
