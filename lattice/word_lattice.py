@@ -111,6 +111,14 @@ class WordLattice:
         )
 
     @classmethod
+    def empty(cls, name: str) -> WordLattice:
+        """A lattice without strings: Kaldi writes one for an utterance whose beam ran dry."""
+        nothing = np.empty(0, np.int32)
+        return cls(
+            first=np.zeros(3, np.int64), tokens=nothing, targets=nothing, costs=np.empty((0, 2), np.float32), name=name
+        )
+
+    @classmethod
     def from_sausage(cls, sausage: Sausage) -> WordLattice:
         """The lattice of a single sausage [T, K], whose costs are acoustic."""
         slot, rank = np.nonzero(sausage.ids[: int(sausage.lengths)] != PADDING)

@@ -12,7 +12,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -42,7 +42,8 @@ Lines = Iterator[tuple[int, str]]  # their numbers and texts
 class ReadOptions:
     """How labels become tokens.
 
-    symbols  the words of labels (`read_symbols`); None: words are as they are written, and numbers are labels of ids
+    symbols  the words of labels (`read_symbols`) other than 0, which reads nothing; None: those of an OpenFst file, or
+             words are as they are written, and numbers are labels of ids
     first    the label of token 0: 1 as in OpenFst, where label 0 reads nothing
     fillers  words that read nothing
     """
@@ -161,11 +162,11 @@ class _Arcs:
         )
 
 
-def _symbol(label: str, symbols: dict[int, str] | None) -> str:
+def _symbol(label: str, symbols: dict[int, str] | None) -> str | None:
     assert symbols is not None
-    if int(label) not in symbols:
+    if int(label) and int(label) not in symbols:
         raise ValueError(f"label {label}: expected one of the symbols")
-    return symbols[int(label)]
+    return symbols[int(label)] if int(label) else None
 
 
 def _located(where: str, make: Callable[[], WordLattice]) -> WordLattice:
@@ -235,7 +236,8 @@ def _openfst(fst: fst_read.FstArcs, options: ReadOptions, name: str) -> WordLatt
     for state, (label, _, cost, target) in zip(source, fst.arcs.tolist()):
         arcs.add(state, target, str(label), cost)
     arcs.final = {state: (cost, 0.0) for state, cost in enumerate(fst.final.tolist())}
-    return arcs.lattice(options, name, fst.start)
+    symbols = fst.symbols if options.symbols is None else options.symbols
+    return arcs.lattice(replace(options, symbols=symbols), name, fst.start)
 
 
 def _fst_text(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLattice:
@@ -280,7 +282,9 @@ def _kaldi(lines: Lines, where: str, options: ReadOptions) -> WordLattice:
                 arcs.add(state, _state(columns[1]), columns[-1], acoustic, graph)
             else:
                 raise ValueError("expected source, target, word and weight, or a state that ends and its weight")
-    return _located(f"{where}:{begin}", lambda: arcs.lattice(options, name.strip(), start or 0))
+    if start is None:
+        return WordLattice.empty(name.strip())
+    return _located(f"{where}:{begin}", lambda: arcs.lattice(options, name.strip(), start))
 
 
 def _slf(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLattice:

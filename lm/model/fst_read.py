@@ -51,20 +51,22 @@ def outside(length: int, begin: NDArray[np.int64], size: int) -> NDArray[np.bool
 class FstArcs(NamedTuple):
     """An acceptor of S states and A arcs.
 
-    start  its start state, in [0, S)
-    first  int64 [S + 1], the arcs of state s are first[s] .. first[s + 1] - 1
-    arcs   ARC [A]: equal labels of input and output, `next` in [0, S), costs neither NaN nor -inf
-    final  float32 [S], final costs, +inf if a state is not final
+    start    its start state, in [0, S)
+    first    int64 [S + 1], the arcs of state s are first[s] .. first[s + 1] - 1
+    arcs     ARC [A]: equal labels of input and output, `next` in [0, S), costs neither NaN nor -inf
+    final    float32 [S], final costs, +inf if a state is not final
+    symbols  of its input labels; None if the file has none
     """
 
     start: int
     first: NDArray[np.int64]
     arcs: NDArray[Any]
     final: NDArray[np.float32]
+    symbols: dict[int, str] | None = None
 
 
 def read(data: NDArray[np.uint8]) -> FstArcs:
-    """The acceptor in the bytes of a file; symbol tables are skipped.
+    """The acceptor in the bytes of a file.
 
     ValueError unless the file is one complete vector or const FST of standard or log arcs.
     """
@@ -80,14 +82,12 @@ def read(data: NDArray[np.uint8]) -> FstArcs:
     version, flags, _, start, states, arcs = cursor.take(HEADER, "a header")
     if version not in VERSIONS[kind]:
         raise ValueError(f"expected a {kind} FST of version {VERSIONS[kind][0]}, got {version}")
-    for flag in (INPUT_SYMBOLS, OUTPUT_SYMBOLS):
-        if flags & flag:
-            cursor.skip_symbols()
+    symbols, _ = (cursor.symbols() if flags & flag else None for flag in (INPUT_SYMBOLS, OUTPUT_SYMBOLS))
     if kind == "vector":
-        found = FstArcs(start, *_read_vector(data[cursor.at :], states))
+        parts = _read_vector(data[cursor.at :], states)
     else:
-        aligned = bool(flags & ALIGNED) or version == CONST_ALIGNED
-        found = FstArcs(start, *_read_const(cursor, states, arcs, aligned))
+        parts = _read_const(cursor, states, arcs, bool(flags & ALIGNED) or version == CONST_ALIGNED)
+    found = FstArcs(start, *parts, symbols)
     _check(found)
     return found
 
@@ -115,16 +115,19 @@ class _Cursor:
         (size,) = self.take("<i", what)
         return self.bytes(size, what).tobytes().decode("utf-8", "backslashreplace")
 
-    def skip_symbols(self) -> None:
+    def symbols(self) -> dict[int, str]:
         """symbol-table.h: magic, name, next free label, number of symbols; each symbol with its label."""
         at, (magic,) = self.at, self.take("<i", "a symbol table")
         if magic != SYMBOLS:
             raise ValueError(f"byte {at}: expected a symbol table, which begins with {SYMBOLS}, got {magic}")
         self.text("the name of a symbol table")
         _, size = self.take("<qq", "a symbol table")
+        found = {}
         for _ in range(size):
-            self.text("a symbol")
-            self.take("<q", "the label of a symbol")
+            symbol = self.text("a symbol")
+            (label,) = self.take("<q", "the label of a symbol")
+            found[label] = symbol
+        return found
 
 
 Parts = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]

@@ -31,6 +31,7 @@ def world(tmp_path_factory):
         written(folder / f"{number}.wav", draw.uniform(-1, 1, 6000 * number))
     written(folder / "long.wav", np.zeros(RATE + 1))
     written(folder / "slow.wav", np.zeros(99), rate=8000)
+    written(folder / "silent.wav", np.zeros(0))
     (folder / "no.wav").write_bytes(b"RIFF")
     (folder / "part.png").write_bytes((folder / "1.png").read_bytes()[:900])
     whole = (folder / "1.wav").read_bytes()
@@ -113,6 +114,7 @@ def test_sounds_are_written_down_each_by_itself(capsys, world):
         ("whisper w3 --audio {}/1.wav", ["prompts"]),
         ("whisper --audio {}/no.wav", ["no.wav", "WAV"]),
         ("whisper --audio {}/part.wav", ["part.wav", "2978 of its 6000"]),
+        ("whisper --audio {}/silent.wav", ["silent.wav", "none of its"]),
         ("whisper --audio {}/1.wav --draft-model {}/whisper", ["whisper", "encoder-decoder"]),
         ("whisper --audio {}/slow.wav", ["slow.wav", RATE, 8000]),
         ("whisper --audio {}/long.wav", ["long.wav", "1 s"]),

@@ -11,6 +11,7 @@ from support.refusals import refuses
 from support.word_lattices import arc_paths
 
 from rescore.decode.rescoring.read import ReadOptions, read_lattices, read_symbols
+from rescore.decode.rescoring.rescorer import LatticeRescorer
 
 # What all of these hold, with acoustic and language costs.
 STRINGS = {"the cat sat": (6.0, 3.5), "the cat": (4.5, 2.0), "a cat sat": (7.0, 3.0), "a cat": (5.5, 1.5)}
@@ -140,6 +141,25 @@ def test_openfst_files(tmp_path):
         (lattice,) = read_lattices(tmp_path / f"{name}.fst")
         assert lattice.name == name
         assert strings_of(lattice) == {"0 2 3": (9.5, 0), "0 2": (6.5, 0), "1 2 3": (10, 0), "1 2": (7, 0)}
+
+
+def test_an_openfst_file_has_words_of_its_own(tmp_path):
+    fst = pytest.importorskip("pywrapfst")
+    (tmp_path / "words").write_text(SYMBOLS.replace("<eps>", "-"))  # label 0 reads nothing, whatever its name
+    symbols = fst.SymbolTable.read_text(str(tmp_path / "words"))
+    compiler = fst.Compiler(isymbols=symbols, osymbols=symbols, acceptor=True, keep_isymbols=True, keep_osymbols=True)
+    compiler.write("0 1 the 3\n0 2 a 2.5\n1 2 - 0\n2 3 cat 4\n3\n")
+    compiler.compile().write(str(tmp_path / "one.fst"))
+    (lattice,) = read_lattices(tmp_path / "one.fst")
+    assert strings_of(lattice) == {"the cat": (7, 0), "a cat": (6.5, 0)}
+    (lattice,) = read_lattices(tmp_path / "one.fst", ReadOptions(symbols=dict(enumerate("-ABCD"))))
+    assert set(strings_of(lattice)) == {"A C", "B C"}
+
+
+def test_a_lattice_without_strings_is_one_of_its_archive(tmp_path):
+    first, second, third = read_lattices(written(tmp_path, "a.ark", "dry\n\n" + KALDI + "out \n\n"))
+    assert [one.name for one in (first, second, third)] == ["dry", "one", "out"] and strings_of(second) == STRINGS
+    assert [len(found) for found in LatticeRescorer().paths_of([first, second, third])] == [0, 4, 0]
 
 
 @pytest.mark.parametrize("binary", [False, True])

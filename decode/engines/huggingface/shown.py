@@ -169,8 +169,8 @@ def _sound(path: Path, processor: Any) -> NDArray[np.float32]:
         with wave.open(str(path)) as file:
             got, frames = (file.getframerate(), file.getsampwidth(), file.getnchannels()), file.getnframes()
             samples = np.frombuffer(file.readframes(frames), "<i2") if got == (rate, 2, 1) else None
-            if samples is not None and len(samples) < frames < UNTOLD:
-                raise EOFError(f"{len(samples)} of its {frames} samples")
+            if samples is not None and (not len(samples) or len(samples) < frames < UNTOLD):
+                raise EOFError(f"{len(samples) or 'none'} of its {frames} samples")
     except (wave.Error, EOFError, ValueError) as error:
         raise ValueError(f"{path}: expected a whole WAV file, got {str(error) or 'a part of one'}; {remedy}") from None
     if samples is None:
