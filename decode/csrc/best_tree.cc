@@ -361,7 +361,7 @@ void TreeSearch::keep_best() {
   if (children_.size() > first) {  // the best child is likely to be opened soon
     Child& best = children_[first];
     best.state = lm_->next(state_, best.arc, best.token);
-    lm_->prefetch_state(best.state);
+    lm_->prefetch_context(best.state);
   }
   best_.end_prefix();
 }

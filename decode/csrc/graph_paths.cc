@@ -45,12 +45,13 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
   weight_.clear();
   target_.clear();
   next_.clear();
-  States first{};
-  std::copy_n(starts, models_, first.begin());
   for (int64_t state = 0; state < graph_->states; ++state) {
-    layers_.begin();
-    if (state == 0) layers_.add(first);
+    for (size_t j = 0; j < models_; ++j) rows_[j].begin(graph_->labels[j] + graph_->first[state], graph_->width(state));
+    tuples_.clear(static_cast<int>(models_));
+    tuples_.begin();
+    if (state == 0) tuple(starts);
     enter(static_cast<uint32_t>(state));
+    settle(static_cast<uint32_t>(state));
     first_node_.push_back(layers_.size());
     const size_t nodes = first_node_[state + 1] - first_node_[state];
     first_step_.push_back(weight_.size() + nodes * graph_->width(state));
@@ -62,7 +63,15 @@ void GraphSearch::compose(const uint32_t* starts, size_t most) {
   }
 }
 
-// Finds the nodes of a state of the graph, from those of its predecessors. One stands for all ends.
+// The number of a tuple of automaton states, and of the rows of these.
+uint32_t GraphSearch::tuple(const uint32_t* states) {
+  if (models_ == 1) return rows_[0].row(states[0]);
+  States row{};
+  for (size_t j = 0; j < models_; ++j) row[j] = rows_[j].row(states[j]);
+  return tuples_.intern(row);
+}
+
+// Finds the tuples with which a state of the graph is reached. One stands for all ends.
 void GraphSearch::enter(uint32_t state) {
   const bool last = state + 1 == graph_->states;
   States states{};
@@ -77,9 +86,38 @@ void GraphSearch::enter(uint32_t state) {
         same &= states[j] == next_[step * models_ + j];
         states[j] = next_[step * models_ + j];
       }
-      const uint32_t nodes = layers_.size();
-      target_[step] = known = same ? known : layers_.intern(states);
-      for (size_t j = 0; j < models_ && layers_.size() > nodes; ++j) lms_[j]->prefetch_state(states[j]);
+      target_[step] = known = same ? known : tuple(states.data());
+    }
+  }
+}
+
+// Makes nodes of the tuples, and leads the steps there.
+void GraphSearch::settle(uint32_t state) {
+  const uint32_t tuples = models_ == 1 ? rows_[0].rows() : tuples_.size();
+  for (size_t j = 0; j < models_; ++j) rows_[j].fill();
+  row_.resize(tuples * models_);
+  layers_.begin();
+  paid_.assign(tuples, 0);
+  node_.resize(tuples);
+  const uint32_t first = layers_.size();
+  for (uint32_t tuple = 0; tuple < tuples; ++tuple) {
+    States states{}, row{};
+    for (size_t j = 0; j < models_; ++j) {
+      const uint32_t own = models_ == 1 ? tuple : tuples_.states(tuple)[j];
+      paid_[tuple] = std::min(paid_[tuple] + rows_[j].paid(own), kImpossible);
+      row[j] = rows_[j].settled(own);
+      states[j] = rows_[j].state(row[j]);
+    }
+    node_[tuple] = layers_.intern(states);
+    std::copy_n(row.begin(), models_, &row_[(node_[tuple] - first) * models_]);
+  }
+  if (!state) start_ = paid_[0];
+  for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
+    const uint32_t from = source_[into_[n]], width = graph_->width(from);
+    for (size_t step = first_step_[from] + (into_[n] - graph_->first[from]); step < first_step_[from + 1];
+         step += width) {
+      weight_[step] = std::min(weight_[step] + paid_[target_[step]], kImpossible);
+      target_[step] = node_[target_[step]];
     }
   }
 }
@@ -97,17 +135,11 @@ void GraphSearch::leave(uint32_t state) {
   for (size_t step = first_step_[state]; step < first_step_[state + 1]; step += width)
     std::copy_n(&own_[first], width, &weight_[step]);
   for (size_t j = 0; j < models_; ++j) {
-    LabelRows& rows = rows_[j];
-    rows.begin(graph_->labels[j] + first, width);
-    row_.clear();
-    for (uint32_t node = first_node_[state]; node < first_node_[state + 1]; ++node)
-      row_.push_back(rows.row(layers_.states(node)[j]));
-    rows.fill();
     size_t step = first_step_[state];
-    for (const uint32_t row : row_)
+    for (size_t at = j; step < first_step_[state + 1]; at += models_)
       for (uint32_t i = 0; i < width; ++i, ++step) {
-        weight_[step] = std::min(weight_[step] + rows.weight(row, i), kImpossible);
-        next_[step * models_ + j] = rows.next(row, i);
+        weight_[step] = std::min(weight_[step] + rows_[j].weight(row_[at], i), kImpossible);
+        next_[step * models_ + j] = rows_[j].next(row_[at], i);
       }
   }
 }
@@ -150,7 +182,7 @@ GraphPaths GraphSearch::search(int paths, size_t most) {
   children_.clear();
   slot_.assign(layers_.size(), 0);
   of_one_.assign(layers_.size(), {0, 0});
-  reach({0, 0, 0, kNone, 0});
+  reach({0, 0, start_, kNone, 0});
   uint32_t parent = open(kNone, 0);
   if (!next(parent)) return out;
   for (;;) {

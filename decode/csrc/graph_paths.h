@@ -4,6 +4,9 @@
 // the graph is reached (label_rows.h); backward, the weight of every node's best completion; best-first search over
 // prefixes, in the order of their weight with the best completion.
 //
+// A failure arc that all words after a state of the graph take is paid on the way in: contexts that differ in nothing
+// that follows are one node.
+//
 // The graph need not be deterministic, and arcs may read nothing: a prefix leads to several nodes, each with the weight
 // of the cheapest way. So the graph is made deterministic where the search goes, and nowhere else; as a whole it may
 // not be, within any memory, if each of a word's many times has its own cost. Completions are exact, so only prefixes
@@ -78,7 +81,9 @@ class GraphSearch {
 
   void sort_by_target();
   void compose(const uint32_t* starts, size_t most);
+  uint32_t tuple(const uint32_t* states);
   void enter(uint32_t state);
+  void settle(uint32_t state);
   void leave(uint32_t state);
   void expect_weights() const;
   void complete();
@@ -108,7 +113,11 @@ class GraphSearch {
   std::vector<int64_t> into_first_, into_;  // arcs by target
   std::vector<uint32_t> source_;            // of arcs
   std::vector<LabelRows> rows_;             // by model
-  std::vector<uint32_t> row_;               // of the nodes of one state
+  Layers tuples_;                           // of rows, with which one state is reached; one model's are its rows
+  std::vector<uint32_t> node_;              // by tuple
+  std::vector<Fixed> paid_;                 // by tuple, for failure arcs on the way to its node
+  Fixed start_;                             // what was paid to the first node
+  std::vector<uint32_t> row_;               // by node of one state and model
   Layers layers_;                           // the nodes of every state of the graph
   std::vector<uint32_t> first_node_;        // by state
   std::vector<size_t> first_step_;          // by state

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace rescore {
 
@@ -15,7 +16,8 @@ void LabelRows::begin(const int32_t* labels, size_t count) {
   order_.assign(labels, labels + count);
   std::sort(order_.begin(), order_.end());
   order_.erase(std::unique(order_.begin(), order_.end()), order_.end());
-  if (!order_.empty() && order_[0] < 0) order_.erase(order_.begin());
+  reads_all_ = order_.empty() || order_[0] >= 0;
+  if (!reads_all_) order_.erase(order_.begin());
   place_.resize(count);
   for (size_t i = 0; i < count; ++i)
     place_[i] = labels[i] < 0 ? 0 : 1 + (std::lower_bound(order_.begin(), order_.end(), labels[i]) - order_.begin());
@@ -49,7 +51,6 @@ void LabelRows::fill() {
 // Adds the rows that others back off to, and sorts all by the length of their contexts.
 void LabelRows::read_contexts() {
   rows_.clear();
-  by_length_.clear();
   for (uint32_t row = 0; row < states_.size(); ++row) {
     const uint32_t state = states_.states(row)[0];
     if (state == kRoot) {
@@ -58,11 +59,13 @@ void LabelRows::read_contexts() {
     }
     const Automaton::Context context = lm_->context(state);
     const auto index = static_cast<uint32_t>(state - lm_->level(context.length).first_state);
-    rows_.push_back({this->row(context.backoff), context.length, index, context.backoff_cost, {}, 0});
+    rows_.push_back({this->row(context.backoff), context.length, index, context.backoff_cost, 0, 0, {}, 0});
   }
-  for (uint32_t length = 0; length < lm_->order; ++length)
-    for (uint32_t row = 0; row < rows_.size(); ++row)
-      if (rows_[row].length == length) by_length_.push_back(row);
+  std::array<uint32_t, kMaxOrder + 1> next{};
+  for (const Row& row : rows_) ++next[row.length + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  by_length_.resize(rows_.size());
+  for (uint32_t row = 0; row < rows_.size(); ++row) by_length_[next[rows_[row].length]++] = row;
 }
 
 // Finds the arcs of states of one length. They have some only for tokens that have arcs in the next shorter context.
@@ -109,16 +112,23 @@ void LabelRows::fill_root(uint32_t row) {
 }
 
 void LabelRows::fill(uint32_t row, const Match*& match) {
-  const Row& one = rows_[row];
+  Row& one = rows_[row];
   Fixed* weight = &weight_[row * width_];
   uint32_t* next = &next_[row * width_];
   weight[0] = 0;
-  next[0] = states_.states(row)[0];
+  next[0] = state(row);
+  one.settled = row;
   if (!one.length) return fill_root(row);
-  const Fixed failure = weighed(one.backoff, greatest_failure_);
+  const Row& shorter = rows_[one.shorter];
+  const Fixed failure = std::min(shorter.paid + weighed(one.backoff, greatest_failure_), kImpossible);
+  if (reads_all_ && match == matches_.data() + one.matches) {
+    one.settled = shorter.settled;
+    one.paid = failure;
+    return;
+  }
   for (uint32_t i = 1; i < width_; ++i) {
-    weight[i] = std::min(weight_[one.shorter * width_ + i] + failure, kImpossible);
-    next[i] = next_[one.shorter * width_ + i];
+    weight[i] = std::min(weight_[shorter.settled * width_ + i] + failure, kImpossible);
+    next[i] = next_[shorter.settled * width_ + i];
   }
   for (; match != matches_.data() + one.matches; ++match) {
     weight[match->place] = weighed(lm_->level(one.length).records.cost(match->arc), greatest_arc_);

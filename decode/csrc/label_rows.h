@@ -25,12 +25,19 @@ class LabelRows {
   // The number of a state's row, which can be read after `fill`.
   uint32_t row(uint32_t state) {
     const uint32_t rows = states_.size(), row = states_.intern({state});
-    if (row == rows) lm_->prefetch_state(state);
+    if (row == rows) lm_->prefetch_context(state);
     return row;
   }
   void fill();
 
-  // Of a label of `begin`, by its place there.
+  // The row of the longest context that has an arc for a label, and what the failure arcs to it weigh: states that
+  // share it differ in that weight alone. Where the model does not read all labels, the row itself.
+  uint32_t settled(uint32_t row) const { return rows_[row].settled; }
+  Fixed paid(uint32_t row) const { return rows_[row].paid; }
+  uint32_t rows() const { return states_.size(); }
+  uint32_t state(uint32_t row) const { return states_.states(row)[0]; }
+
+  // Of a label of `begin`, by its place there, in a row that is settled.
   Fixed weight(uint32_t row, size_t label) const { return weight_[row * width_ + place_[label]]; }
   uint32_t next(uint32_t row, size_t label) const { return next_[row * width_ + place_[label]]; }
   // What no weight of a row has exceeded, but impossible ones.
@@ -40,6 +47,8 @@ class LabelRows {
   struct Row {
     uint32_t shorter, length, index;  // index: among the states of that length
     float backoff;
+    uint32_t settled;
+    Fixed paid;
     Automaton::List list;
     size_t matches;  // end of its own
   };
@@ -62,6 +71,7 @@ class LabelRows {
   std::vector<TokenSet> sets_;   // the same, 64 at a time
   std::vector<uint32_t> place_;  // of every label in a row, whose place 0 is for those that are not read
   uint32_t width_;
+  bool reads_all_;
   Layers states_;  // the states that have rows
   Room<Fixed> weight_;
   Room<uint32_t> next_;

@@ -7,6 +7,7 @@ namespace rescore {
 void Layers::clear(int components) {
   components_ = components;
   states_.clear();
+  size_ = 0;
 }
 
 // Takes out what was put in: a layer may have far fewer nodes than places.
@@ -17,22 +18,20 @@ void Layers::begin() {
   taken_.clear();
 }
 
-uint32_t Layers::add(const States& states) {
-  const uint32_t node = size();
-  states_.push_back(states);
-  if (2 * (states_.size() - first_) > table_.size()) {
+uint32_t Layers::add(const States& states, size_t at) {
+  states_.insert(states_.end(), states.begin(), states.begin() + components_);
+  if (2 * (++size_ - first_) > table_.size())
     grow();
-  } else {
-    put(node);
-  }
-  return node;
+  else
+    put(size_ - 1, at);
+  return size_ - 1;
 }
 
 void Layers::grow() {
   table_.assign(std::max<size_t>(256, table_.size() * 2), kNone);
   mask_ = table_.size() - 1;
   taken_.clear();
-  for (uint32_t node = first_; node < states_.size(); ++node) put(node);
+  for (uint32_t node = first_; node < size_; ++node) put(node, probe(states(node)));
 }
 
 }  // namespace rescore

@@ -49,7 +49,7 @@ void Product::multiply(const Models& models, const Sausage& sausage, const Slots
 }
 
 // Adds the factors' costs.
-void Product::expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states) {
+void Product::expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const uint32_t* states) {
   for (int i = 0; i < slot.count; ++i) {
     Fixed& weight = row_.weight[i];
     weight = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);

@@ -22,7 +22,7 @@ class Product {
   };
   void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, size_t most,
                 FailureLattice& out);
-  void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states);
+  void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const uint32_t* states);
 
   Composer composer_;
   std::vector<FailureLattice> factors_;  // one per model

@@ -187,8 +187,10 @@ class Automaton {
     const DenseList* dense;  // or null
   };
   void prefetch_state(uint32_t l, uint32_t index) const { levels_[l].contexts.prefetch(index); }
-  void prefetch_state(uint32_t state) const {
-    if (const uint32_t l = length(state)) prefetch_state(l, state - levels_[l].first_state);
+  void prefetch_context(uint32_t state) const {
+    const uint32_t l = length(state), index = state - levels_[l].first_state;
+    if (l) prefetch_state(l, index);
+    if (l > 1) levels_[l].shorter.prefetch(index);
   }
   List list(uint32_t l, uint32_t index) const {
     const auto [begin, end] = levels_[l].contexts.arcs(index);

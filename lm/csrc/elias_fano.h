@@ -37,6 +37,11 @@ class EliasFano {
 
   // Value i < count.
   uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
+  // Of what reading it loads, what is known without loading.
+  void prefetch(uint64_t i) const {
+    prefetch_line(samples_ + i / kSampled / 2);
+    prefetch_line(low_ + i * low_bits_ / 64);
+  }
 
   // Whether the words hold `count` non-decreasing values and the right samples; O(count).
   bool well_formed() const {
