@@ -109,8 +109,14 @@ def test_rules_conform(name):
     assert decode.accepted > 0.3 * 4 * 500  # or the test shows nothing
 
 
-@pytest.mark.parametrize("exact, until", [(True, None), (False, None), (False, "bd")])
-@pytest.mark.parametrize("name", slow_but(("matching", "block"), [*RULES, "blend"]))
+# Every rule with structures that end again, where most of its states are met; few rules with the others.
+BEGUN = [(name, False, "bd") for name in (*RULES, "blend")]
+BEGUN += [(name, exact, None) for name in ("matching", "block", "independent siblings") for exact in (True, False)]
+
+
+@pytest.mark.parametrize(
+    "name, exact, until", slow_but([one for one in BEGUN if one[0] in ("matching", "block")], BEGUN)
+)
 def test_rules_conform_where_structures_begin_in_texts(name, exact, until):
     """Behind "bc", in texts of the letters a to d, of which d ends them. With `until`, "c" and "bd" again and again."""
     rule, drafter = RULES.get(name, (Matching(), BLEND))

@@ -11,12 +11,12 @@ columns  tokens per pass of the edits of a language and kind, the prompt's pass 
 rows     the text alone; with an n-gram model; each with the old text as prediction; the prediction alone; prompt
          lookup and suffix decoding
 
-With --live a model writes the renamings itself, greedily in float32, up to the closing fence: wall-clock time of all
+With --live a model writes the renamings itself, greedily, up to the closing fence: wall-clock time of all
 texts, prompts included, as a multiple of plain decoding's, and the least and greatest of a text; tokens per pass, and
 the share of tokens that the old text has. With --chat the instruction is a message in the model's chat template, fixes
 are asked for too, and how many answers hold the reference is counted. The ways take turns. All texts must be equal, or
-the exit status is 1; with --engine llama.cpp, whose quantised arithmetic differs with the tokens of a pass, those that
-differ are named.
+the exit status is 1; with --engine llama.cpp and in bfloat16, whose arithmetic differs with the tokens of a pass, those
+that differ are named.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_edits(path: Path, tokenizer: Tokenizer, limit: int, prompt_of: Callable
 def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) -> bool:
     """Prints the table; whether all texts are equal."""
     torch.set_num_threads(args.threads)
-    dtype = None if args.engine else "float32"
+    dtype = None if args.engine else args.dtype
     facts = model_facts(args.live)
     target = open_with_engine(args.live, facts, dtype, None, engine=args.engine, threads=args.threads).target
     fences = () if args.chat else (id for word, id in tokenizer.get_vocab().items() if "```" in word)
@@ -117,7 +117,7 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
     show_header("", SPEED)
     for name, texts in found.items():
         show_row(name, speed(texts, found["plain"]))
-    return not differing(found) or args.engine is not None
+    return not differing(found) or args.engine is not None or args.dtype != "float32"
 
 
 def lookups(args: argparse.Namespace, target: Any) -> dict[str, Writer]:
@@ -143,6 +143,7 @@ def main() -> int:
     parser.add_argument("--live", metavar="MODEL", type=Path, help="time this model on the renamings")
     parser.add_argument("--chat", action="store_true", help="ask in its chat template, also for fixes")
     parser.add_argument("--engine", choices=["llama.cpp"], help="for the model, a .gguf file")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
