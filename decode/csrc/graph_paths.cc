@@ -109,7 +109,7 @@ void GraphSearch::settle(uint32_t state) {
       states[j] = rows_[j].state(row[j]);
     }
     node_[tuple] = layers_.intern(states);
-    std::copy_n(row.begin(), models_, &row_[(node_[tuple] - first) * models_]);
+    std::copy_n(row.begin(), models_, row_.data() + (node_[tuple] - first) * models_);
   }
   if (!state) start_ = paid_[0];
   for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {

@@ -25,7 +25,7 @@ class Layers {
   }
 
   // [components]; invalid after the next node was added.
-  const uint32_t* states(uint32_t node) const { return &states_[size_t{node} * components_]; }
+  const uint32_t* states(uint32_t node) const { return states_.data() + size_t{node} * components_; }
   uint32_t size() const { return size_; }
 
  private:
