@@ -13,7 +13,6 @@ GraphPaths GraphSearch::run(const std::vector<const Automaton*>& lms, const doub
                             const uint32_t* starts, int paths, size_t most) {
   graph_ = &graph;
   models_ = lms.size();
-  lms_ = lms.data();
   rows_.resize(models_);
   for (size_t j = 0; j < models_; ++j) rows_[j].use(*lms[j], alpha[j]);
   own_.resize(graph.arcs());
@@ -76,19 +75,15 @@ void GraphSearch::enter(uint32_t state) {
   const bool last = state + 1 == graph_->states;
   States states{};
   uint32_t known = kNone;
-  for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
-    const int64_t arc = into_[n];
-    const uint32_t from = source_[arc], width = graph_->width(from);
-    for (size_t step = first_step_[from] + (arc - graph_->first[from]); step < first_step_[from + 1]; step += width) {
-      // Most of a word's steps back off to the same states as the step before.
-      bool same = known != kNone;
-      for (size_t j = 0; j < models_ && !last; ++j) {
-        same &= states[j] == next_[step * models_ + j];
-        states[j] = next_[step * models_ + j];
-      }
-      target_[step] = known = same ? known : tuple(states.data());
+  each_step_to(state, [&](size_t step) {
+    // Most of a word's steps back off to the same states as the step before.
+    bool same = known != kNone;
+    for (size_t j = 0; j < models_ && !last; ++j) {
+      same &= states[j] == next_[step * models_ + j];
+      states[j] = next_[step * models_ + j];
     }
-  }
+    target_[step] = known = same ? known : tuple(states.data());
+  });
 }
 
 // Makes nodes of the tuples, and leads the steps there.
@@ -112,14 +107,10 @@ void GraphSearch::settle(uint32_t state) {
     std::copy_n(row.begin(), models_, row_.data() + (node_[tuple] - first) * models_);
   }
   if (!state) start_ = paid_[0];
-  for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
-    const uint32_t from = source_[into_[n]], width = graph_->width(from);
-    for (size_t step = first_step_[from] + (into_[n] - graph_->first[from]); step < first_step_[from + 1];
-         step += width) {
-      weight_[step] = std::min(weight_[step] + paid_[target_[step]], kImpossible);
-      target_[step] = node_[target_[step]];
-    }
-  }
+  each_step_to(state, [&](size_t step) {
+    weight_[step] = std::min(weight_[step] + paid_[target_[step]], kImpossible);
+    target_[step] = node_[target_[step]];
+  });
 }
 
 void GraphSearch::refuse_size(size_t most) const {

@@ -97,6 +97,16 @@ class GraphSearch {
   bool next(uint32_t prefix);
   void spell(const Opened& opened, GraphPaths& out) const;
   [[noreturn]] void refuse_size(size_t most) const;
+  // Calls `use` with every step that leads to a state of the graph.
+  template <typename Use>
+  void each_step_to(uint32_t state, Use use) const {
+    for (int64_t n = into_first_[state]; n < into_first_[state + 1]; ++n) {
+      const uint32_t from = source_[into_[n]], width = graph_->width(from);
+      for (size_t step = first_step_[from] + (into_[n] - graph_->first[from]); step < first_step_[from + 1];
+           step += width)
+        use(step);
+    }
+  }
   auto later() const {
     return [this](uint32_t a, uint32_t b) { return reached_[a].node > reached_[b].node; };
   }
@@ -108,7 +118,6 @@ class GraphSearch {
 
   const Graph* graph_;
   size_t models_;
-  const Automaton* const* lms_;
   std::vector<Fixed> own_;                  // of the graph's arcs
   std::vector<int64_t> into_first_, into_;  // arcs by target
   std::vector<uint32_t> source_;            // of arcs

@@ -187,6 +187,7 @@ class Automaton {
     const DenseList* dense;  // or null
   };
   void prefetch_state(uint32_t l, uint32_t index) const { levels_[l].contexts.prefetch(index); }
+  // For `context`.
   void prefetch_context(uint32_t state) const {
     const uint32_t l = length(state), index = state - levels_[l].first_state;
     if (l) prefetch_state(l, index);
