@@ -46,7 +46,7 @@ from rescore.decode.draft.published.suffix_decoding import SuffixTree
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.lab.bench.decoding import System, Writer
 from rescore.decode.lab.bench.huggingface import writer
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from openfst import OPTIMISED, TOLERANCE, compile_search, disagreement, run_search, write_model
 
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.decode.rescoring.rescorer import LatticeRescorer, Strings
 from rescore.lattice.dump import Dump
 from rescore.lattice.word_lattice import WordLattice

@@ -35,7 +35,7 @@ import numpy as np
 from markdown_tables import show_header, show_row
 from numpy.typing import NDArray
 
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.lm.build.inputs import plan
 from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.model.arpa_write import write_arpa

@@ -31,7 +31,7 @@ import numpy as np
 from markdown_tables import show_header, show_row
 from tokenizers import Tokenizer
 
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 
 WAYS = ("plain", "drafts")
 SHAPE = {

@@ -30,7 +30,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.lab.bench.decoding import System
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request

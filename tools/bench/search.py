@@ -47,7 +47,7 @@ from rescore import _core
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.model.formats import load

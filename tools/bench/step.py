@@ -36,7 +36,7 @@ from rescore.decode.draft import rescorer
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.decode.lab.replay.recorded import RecordedHeads, RecordedLattices, text_of
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout

@@ -207,7 +207,7 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
 
     from rescore.decode.lab.bench.decoding import System, Writer
     from rescore.decode.lab.bench.huggingface import LOOKED_UP, writer
-    from rescore.decode.lab.bench.results import machine
+    from rescore.decode.lab.bench.machine import machine
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.layout import TreeLayout
     from rescore.decode.loop.request import Request, Stopping

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import LINES, DecodingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
-from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
+from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, did_you_mean, int_between
 from rescore.decode.draft.registry import SPECS, Row, Spec, row_name
 from rescore.decode.draft.sources import AUTO
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from rescore.decode.cli.lazy_model import LazyModel
     from rescore.decode.lab.bench.decoding import System, SystemTimes
-    from rescore.decode.lab.bench.results import BenchRow
     from rescore.decode.lab.replay.table import RecordWriter
     from rescore.decode.models.model_facts import ModelFacts
     from rescore.decode.models.target import Target
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
 
 SIZES = (16, 64)  # of trees, beside auto
+EQUAL = "texts of all drafters with those of plain decoding, except for sampled drafts"
 ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
 
 
@@ -92,10 +91,9 @@ class BenchDecodeArgs(DecodingArgs, ReportedArgs):
 
 
 def run(args: BenchDecodeArgs) -> Result:
-    from rescore.decode.cli import bench_tables, screen
+    from rescore.decode.cli import bench_tables, output, screen
     from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, use_threads
     from rescore.decode.lab.bench.decoding import bench, machine_of
-    from rescore.decode.lab.bench.results import BenchReport
     from rescore.decode.lab.replay.table import ROUNDS, RecordWriter
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
@@ -137,14 +135,19 @@ def run(args: BenchDecodeArgs) -> Result:
         if lines:
             for measured in found:
                 write_rounds(lines, args.prompts, measured)
-        rows = bench_tables.of_drafters(
-            figures for measured in found for figures in figures_of(args, model.opened.target, plans, measured)
-        )
-    different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
-    report = BenchReport(
-        bench="decode",
-        machine=machine_of(model.opened.target.device),
-        settings={
+        rows: list[dict[str, Any]] = [
+            {
+                "group": f"batch {measured[0].batch}",
+                "case": {"batch": measured[0].batch},
+                "engines": dict(figures_of(args, model.opened.target, plans, measured)),
+            }
+            for measured in found
+        ]
+    different = sum(own["different_texts"] or 0 for row in rows for own in row["engines"].values())
+    report = {
+        "bench": "decode",
+        "machine": machine_of(model.opened.target.device),
+        "settings": {
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
             "settings": args.settings and str(args.settings),
@@ -158,21 +161,14 @@ def run(args: BenchDecodeArgs) -> Result:
             "repeats": args.repeats,
             "threads": args.threads,
         },
-        checked=() if different else ("texts of all drafters with those of plain decoding, except for sampled drafts",),
-        results=tuple(rows),
-    )
+        "checked": [] if different else [EQUAL],
+        "results": rows,
+    }
+    parts = list(bench_tables.parts_of(report))
+    if args.markdown:
+        output.write_text(args.markdown, bench_tables.markdown("rescore bench decode", parts))
     failed = f"{different} texts differ from plain decoding" if different and not args.temperature else ""
-    return bench_tables.finish(
-        args.markdown,
-        report,
-        [
-            f"{args.model}: {report.settings['prompts']} prompts, {args.max_tokens} tokens, "
-            f"{report.settings['dtype']}, {args.repeats} rounds, {args.threads} threads"
-        ],
-        parts(rows),
-        [line for row in rows for line in unpaid(row)],
-        failed=failed,
-    )
+    return Result(report, parts, int(bool(failed)), failed)
 
 
 def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[SystemTimes]) -> None:
@@ -271,16 +267,15 @@ def plans_asked(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
 
 def figures_of(
     args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[SystemTimes]
-) -> Iterator[dict[str, Any]]:
-    """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every contender's name and figures at one batch size. `payoff` says whether its drafts paid, None for peers."""
     from rescore.decode.cli.comparison import explain_payoff, measure_of
     from rescore.decode.loop.payoff import Speedup
 
     by_name, plain = {plan.name: plan for plan in plans}, measured[0]
     costs = measure_of(target, plain.batch)
     for one in measured:
-        figures, plan = one.to_json(plain), by_name.get(one.name)
-        figures["payoff"] = None
+        figures, plan = {**one.to_json(plain), "payoff": None}, by_name.get(one.name)
         if plan and plan.kind:
             figures["payoff"] = explain_payoff(
                 args,
@@ -292,7 +287,7 @@ def figures_of(
                 nodes=plan.options.get("nodes"),
                 rows=plain.batch,
             ).to_json()
-        yield figures
+        yield one.name, figures
 
 
 def prompts_of(args: BenchDecodeArgs, model: LazyModel) -> dict[str, list[NDArray[np.int32]]]:
@@ -324,56 +319,3 @@ def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
         block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32)
         for s in range(min(limit, block.sequences))
     ]
-
-
-def parts(rows: list[BenchRow]) -> list[TextTable]:
-    found = []
-    for row in rows:
-        own = list(row.engines.values())
-        columns = [
-            Column("tokens/s", [spread(one["tokens_per_s"], ".1f") for one in own]),
-            Column("x plain", [spread(one["mean_times_plain"], ".2f") for one in own]),
-            *columns_of(
-                own,
-                ("tokens/pass", "tokens_per_pass", ".2f"),
-                ("drafted", "drafted_per_pass", ".1f"),
-                ("drafting", "drafting_share", ".0%"),
-            ),
-            column("needed", (one["payoff"] and one["payoff"]["needed_per_pass"] for one in own), ".2f", "-"),
-            column("differ", (one["different_texts"] for one in own), missing="-"),
-        ]
-        found.append(TextTable("drafter", list(row.engines), columns, title=row.group))
-        tasks = list(own[0]["tasks"])
-        if len(tasks) > 1:
-            for title, figure in (
-                ("tokens per second, ratio to plain", "times_plain"),
-                ("the same after the prompts", "times_plain_behind_prompts"),
-                ("tokens per pass", "tokens_per_pass"),
-            ):
-                found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
-    return found
-
-
-def unpaid(row: BenchRow) -> Iterator[str]:
-    """Lines that say why drafts did not pay, and what to try."""
-    for name, one in row.engines.items():
-        if one["payoff"] and not one["payoff"]["pays"]:
-            yield f"{row.group}, {name}"
-            yield from (f"  {what}  {line}" for what in ("why", "try") for line in one["payoff"][what])
-
-
-def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TextTable:
-    """A figure for every task, and its mean over tasks."""
-
-    def value(one: dict[str, Any]) -> float | None:
-        return one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
-
-    values = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
-    means = [None if None in of else fmean(filter(None, of)) for of in values]
-    columns = [column(task, of, ".2f", "-") for task, of in zip((*tasks, "mean"), (*zip(*values), means))]
-    return TextTable("drafter", list(row.engines), columns, title=title)
-
-
-def spread(value: dict[str, float], form: str) -> str:
-    """The median, with minimum and maximum."""
-    return f"{value['median']:{form}} ({value['min']:{form}}-{value['max']:{form}})"

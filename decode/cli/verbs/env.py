@@ -35,7 +35,7 @@ def run(args: EnvArgs) -> Result:
 
 def environment() -> dict[str, Any]:
     from rescore._processor import levels
-    from rescore.decode.lab.bench.results import machine
+    from rescore.decode.lab.bench.machine import machine
     from rescore.decode.models.located import cache_folder
 
     own = machine()

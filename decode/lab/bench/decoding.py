@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Drafter
-from rescore.decode.lab.bench.results import machine
+from rescore.decode.lab.bench.machine import machine
 from rescore.decode.lab.replay.table import Lines
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -144,8 +144,6 @@ class SystemTimes:
         """Returns the figures of all tasks together and of each, and the mean speedup over tasks."""
         ratios = [one.times(plain.tasks[task]) for task, one in self.tasks.items()]
         return {
-            "drafter": self.name,
-            "batch": self.batch,
             **self.together.to_json(plain.together),
             "mean_times_plain": spread([statistics.fmean(of_round) for of_round in zip(*ratios)]),
             "tasks": {task: one.to_json(plain.tasks[task]) for task, one in self.tasks.items()},
