@@ -22,13 +22,12 @@ from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Continued, Structure, begin
-from rescore.lm.model.formats import model_of
-from rescore.lm.model.ngram import NGram
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rescore.decode.draft.text_memory import TextMemory
+    from rescore.lm.model.ngram import NGram
 
 
 class Finish(str, Enum):
@@ -101,7 +100,7 @@ class Request:
     structure   bounds the text; None: the options'
     prediction  int [m], what the text is likely to copy most of, such as the file that it edits; None: the options'
     memory      earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
-    lm          n-gram model of whoever asks, or its file (`model_of`); None: that of the drafter
+    lm          n-gram model of whoever asks, opened (`rescore.load`); None: that of the drafter
     group       requests of a call with equal groups draft from each other's texts; None: those with the same prompt
     """
 
@@ -114,7 +113,7 @@ class Request:
     structure: Structure | None = None
     prediction: ArrayLike | None = None
     memory: TextMemory | None = None
-    lm: NGram | str | os.PathLike[str] | None = None
+    lm: NGram | None = None
     group: Hashable = None
 
     def __post_init__(self) -> None:
@@ -220,8 +219,13 @@ class ActiveRequest:
         self.text = RequestText(first, number=index, room=self.max_tokens, random=random)
         self.text.memory, self.text.group = request.memory, request.group
         self.text.placeholders = target.placeholders if isinstance(target, Seeing) else ()
+        if isinstance(request.lm, (str, os.PathLike)):
+            raise TypeError(
+                f"request {index}: lm: expected an n-gram model, got the name of a file; open it once for all requests, "
+                f"rescore.load({os.fspath(request.lm)!r})"
+            )
         if request.lm is not None:
-            self.text.lm = model_of(request.lm).widened(target.vocab_size)
+            self.text.lm = request.lm.widened(target.vocab_size)
         self.shaping = shaping.with_processors(request.processors)
         self.stopping = stopping.with_criterion(request.criterion)
         self._blocked: dict[bytes, str] = {}  # texts after which a processor leaves no token, and its name
