@@ -245,6 +245,7 @@ def test_page_on_engines(demo, monkeypatch):
     ran(*programs("docs/use/engines.md"))
 
 
+@pytest.mark.slow
 def test_page_on_conformance(capsys):
     page = (ROOT / "docs/use/conformance.md").read_text(encoding="utf-8")
     ran(*programs("docs/use/conformance.md"))

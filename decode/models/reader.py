@@ -228,6 +228,8 @@ class Reader:
 
 def _common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
     """Length of the longest common prefix."""
+    if left is right:  # a row's own text, while another one's is read
+        return len(left)
     n = min(len(left), len(right))
     differ = left[:n] != right[:n]
     return int(differ.argmax()) if differ.any() else n

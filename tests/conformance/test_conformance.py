@@ -41,8 +41,8 @@ def test_a_right_decoder_passes_every_check(seed):
 
 
 @pytest.mark.slow
-def test_a_hundred_right_decoders_pass():
-    for seed in range(100):
+def test_forty_right_decoders_pass():
+    for seed in range(40):
         report = held(decoder(seed), seed=seed)
         assert report, f"seed {seed}: {report}"
 

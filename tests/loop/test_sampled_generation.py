@@ -12,6 +12,7 @@ from support.slow import slow_but
 
 from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.conformance import conforms
+from rescore.decode.conformance.checks import FEATURES
 from rescore.decode.conformance.loop import Loop
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
@@ -90,7 +91,13 @@ RULES = {
 BLEND = TreeDrafter(None, Rescorer(LM, calibration=HEADLESS), nodes=6)
 
 
-QUICK = "matching", "block", "independent siblings", "blend"
+QUICK = "matching", "block", "blend"
+
+
+def found(name: str, decode: Loop, prompts: list[list[int]], **options):
+    """What the harness finds, with 100 rows a call, ten where all are read again for the sake of one."""
+    table, batch = Markov().table, 10 if name == "greedy block, draft model" else 100
+    return conforms(decode, lambda ids: table[ids].numpy(), prompts, samples=500, batch=batch, **options)
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, (*RULES, "blend")))
@@ -104,7 +111,7 @@ def test_rules_conform(name):
     greedy = None if layout.copies > 1 else BLEND
     decode = Loop(target=Markov(), drafter=greedy, sampled=drafter, rule=rule, layout=layout, text_of=text_of)
     prompts = [[1], [2, 0, 3], [3, 3], [0, 1, 2, 1, 1]]
-    report = conforms(decode, lambda ids: Markov().table[ids].numpy(), prompts, text_of=text_of, samples=500, batch=100)
+    report = found(name, decode, prompts, text_of=text_of)
     assert all(one.status.value == "passed" for one in report.findings), str(report)
     assert decode.accepted > 0.3 * 4 * 500  # or the test shows nothing
 
@@ -124,11 +131,9 @@ def test_rules_conform_where_structures_begin_in_texts(name, exact, until):
     structure = After(inner, "bc", letters, exact=exact, until=None if until is None else "ba")
     decode = Loop(target=Markov(), drafter=BLEND, sampled=drafter, rule=rule, layout=TreeLayout(), text_of=None)
     prompts = [[1], [2, 0, 0], [0, 1, 2], [0, 1, 2, 1, 1]]
-    table = Markov().table
-    report = conforms(
-        decode, lambda ids: table[ids].numpy(), prompts, structure=structure, end_token=3, samples=500, batch=100
-    )
-    assert all(one.status.value == "passed" or one.check == "stop strings" for one in report.findings), str(report)
+    tried = {"sampling", "structure", "end tokens", "batches"}  # the rest has no structure
+    report = found(name, decode, prompts, structure=structure, end_token=3, lacks=FEATURES - tried)
+    assert report and report["law, structure"].status.value == "passed", str(report)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from support.blocks import tree_block
 from support.generating import PLAIN, assert_a_chat_continues, padded, texts_of
 from support.refusals import refuses
 from support.scripted import Scripted
+from support.slow import slow_but
 from support.tiny_families import FAMILIES, small_model
 from transformers import DynamicCache
 
@@ -159,7 +160,7 @@ def test_a_stored_model_is_opened(tmp_path):
 
 
 @pytest.mark.parametrize("family", [one for one in EQUAL if one not in ATTENTIONLESS])
-@pytest.mark.parametrize("rows, right", [(1, "right"), (3, "half")])
+@pytest.mark.parametrize("rows, right", slow_but([(3, "half")], [(1, "right"), (3, "half")]))
 def test_a_chat_continues_from_its_cache(family, rows, right):
     """Of models with some attention: other caches do not tell how long their texts are."""
     model = target_of(family).model

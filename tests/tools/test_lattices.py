@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from support.refusals import refuses
 from support.tools import load_tool
 
@@ -16,6 +17,7 @@ def run(monkeypatch, demo, program):
     bench.main()
 
 
+@pytest.mark.slow
 def test_every_row_is_timed(monkeypatch, demo, program, capsys):
     run(monkeypatch, demo, program)
     rows = re.findall(
