@@ -43,7 +43,7 @@ $(VENV)/installed: $(VENV)/created $(SOURCES)
 
 demo: $(VENV)/installed
 	@mkdir -p build/demo
-	@echo "Every drafter is replayed on what six heads of SmolLM2-135M-Instruct predicted along its answers to six tasks,"
+	@echo "Every drafter is replayed on what SmolLM2-135M-Instruct and its five heads predicted along its answers to six tasks,"
 	@echo "greedy and sampled: no model runs."
 	@echo
 	@$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json \

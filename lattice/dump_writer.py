@@ -184,7 +184,8 @@ class DumpWriter:
         TaskInfo(name=task, rows=1, sequences=1, loop_share=0.0)  # checks the name
         if (seeds is not None) != (header.kind == "sampled"):
             raise ValueError(
-                f"seeds: a {header.kind} dump {'needs one seed per position' if seeds is None else 'has none'}"
+                f"seeds: a {header.kind} dump "
+                + ("needs one seed per position; without seeds its kind is 'forced'" if seeds is None else "has none")
             )
         sequence = {
             "tokens": tokens,

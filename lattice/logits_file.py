@@ -98,11 +98,10 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
             )
         texts = read_texts(source.texts or source.logits, rows=logits.shape[0], vocab_size=header.vocab_size)
     if (texts.seeds is not None) != (header.kind == "sampled"):
-        got = "none" if texts.seeds is None else "some"
-        raise ValueError(
-            f"{texts.name}: seeds: expected {'one seed per position' if header.kind == 'sampled' else 'none'} for a "
-            f"{header.kind} dump, got {got}"
-        )
+        expects = "none", "some"
+        if header.kind == "sampled":
+            expects = "one seed per position", "none; without seeds the kind is 'forced'"
+        raise ValueError(f"{texts.name}: seeds: expected {expects[0]} for a {header.kind} dump, got {expects[1]}")
     return texts
 
 

@@ -107,7 +107,7 @@ def remarks(skipped: Skipped) -> list[str]:
 def open_tokenizer(path: Path | None, args: IdArgs) -> TextTokenizer | None:
     """The tokenizer of --tokenizer, or None."""
     if not path:
-        given_id(args)
+        given_id(args.end_of_text)
         return None
     tokenizer = TextTokenizer.open(path, args.end_of_text)
     if args.vocab_size and args.vocab_size < tokenizer.vocab_size:
@@ -115,13 +115,11 @@ def open_tokenizer(path: Path | None, args: IdArgs) -> TextTokenizer | None:
     return tokenizer
 
 
-def given_id(args: IdArgs) -> int | None:
+def given_id(end_of_text: str | None) -> int | None:
     """The id of --end-of-text where there is no tokenizer to look its name up; None if it is not given."""
-    if args.end_of_text is None:
-        return None
-    if not args.end_of_text.isdecimal():
-        raise Misuse(f"--end-of-text {args.end_of_text}: expected an id without --tokenizer, got a name")
-    return int(args.end_of_text)
+    if end_of_text is not None and not end_of_text.isdecimal():
+        raise Misuse(f"--end-of-text {end_of_text}: expected an id without --tokenizer, got a name")
+    return None if end_of_text is None else int(end_of_text)
 
 
 def vocabulary_of(model: NGram, end_of_text: int | None) -> Vocabulary | None:
@@ -137,7 +135,7 @@ def separator(model: NGram, args: IdArgs, tokenizer: TextTokenizer | None) -> in
     """The id that separates documents: --end-of-text, else the model's, else the tokenizer's, else None (files are then
     scored without a context).
     """
-    told = tokenizer.end_of_text if tokenizer else given_id(args)
+    told = tokenizer.end_of_text if tokenizer else given_id(args.end_of_text)
     own = model.metadata.get("end_of_text")
     end_of_text = told if own is None or args.end_of_text is not None else own
     if end_of_text is not None and not (type(end_of_text) is int and 0 <= end_of_text < model.vocab_size):
@@ -169,7 +167,7 @@ def count_options(args: CountingArgs, tokenizer: Tokenizer | None, min_counts: t
     counted = next((one.header for one in counts_of(args.inputs)), None)
     known = tokenizer or counted
     vocab_size = args.vocab_size or (known.vocab_size if known else None)
-    end_of_text = tokenizer.end_of_text if tokenizer else given_id(args)
+    end_of_text = tokenizer.end_of_text if tokenizer else given_id(args.end_of_text)
     if end_of_text is None and counted:
         end_of_text = counted.end_of_text
     if vocab_size is None or end_of_text is None:
@@ -256,7 +254,7 @@ def arpa_options(
     return ArpaOptions(
         words=words,
         vocab_size=ids.vocab_size or vocab_size,
-        end_of_text=given_id(ids) if end_of_text is None else end_of_text,
+        end_of_text=given_id(ids.end_of_text) if end_of_text is None else end_of_text,
     )
 
 
@@ -276,7 +274,7 @@ def write_model(model: NGram, out: Path, args: ArpaArgs) -> dict[str, Any]:
 def write_arpa_file(model: NGram, path: Path, args: ArpaArgs) -> dict[str, Any]:
     """Saves the model as ARPA and prints a note if it has no sentence ends. Returns the fields for the report."""
     if args.end_of_text is not None and model.end_of_text is None:
-        model = replace(model, metadata={**model.metadata, "end_of_text": given_id(args)})
+        model = replace(model, metadata={**model.metadata, "end_of_text": given_id(args.end_of_text)})
     words, why = arpa_words(model, args.words)
     ends = args.sentence_ends or ends_sentences(model, words == "text")
     save(model, path, words=words, sentence_ends=ends)

@@ -164,13 +164,16 @@ class Payoff:
     def of(cls, drafted: Sequence[Statistics], plain_ms: float | None, speedup: Speedup | None = None) -> Payoff | None:
         """Compares texts decoded with drafts with plain passes, as of `plain_pass_ms`; None if either was not timed.
 
-        speedup: as measured; None: estimated as the time of a plain pass for every token, over the time taken.
+        speedup: as measured; None: estimated as the time of a plain pass for every token, over the time taken. A plain
+        pass then takes at most the mean pass: a few that were timed may all be slow by chance.
         """
         sizes = [n for one in drafted for n in one.drafted]
         steps, prompts = len(sizes), _ms(drafted, "prompt_us")
         verifying, drafting = _ms(drafted, "verifying_us") - prompts, _ms(drafted, "drafting_us")
         if not plain_ms or not steps or verifying <= 0:
             return None
+        if speedup is None:
+            plain_ms = min(plain_ms, verifying / steps)
         kept = accepted_by_position([length for one in drafted for length in one.accepted])
         taken = prompts + verifying + drafting
         return cls(

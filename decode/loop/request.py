@@ -221,7 +221,7 @@ class ActiveRequest:
         self.text.placeholders = target.placeholders if isinstance(target, Seeing) else ()
         if isinstance(request.lm, (str, os.PathLike)):
             raise TypeError(
-                f"request {index}: lm: expected an n-gram model, got the name of a file; open it once for all requests, "
+                f"request {index}: lm: expected an n-gram model, got the name of a file; open it for all requests, "
                 f"rescore.load({os.fspath(request.lm)!r})"
             )
         if request.lm is not None:

@@ -54,7 +54,7 @@ class DumpReduceArgs(DumpOutArgs):
     tokenizer: Path | None = option(
         "PATH", f"the model's tokenizer, to match n-gram models: {TOKENIZER} (default: unknown)", Path
     )
-    end_of_text: str | None = option("TOKEN", "end-of-text token (default: the tokenizer's, such as <|endoftext|>)")
+    end_of_text: str | None = option("TOKEN", "end-of-text token, an id without --tokenizer (default: the tokenizer's)")
     temperature: float | None = option("T", "temperature of sampled text", float_between(0, above=True))
     top_p: float | None = option(
         "P", "top-p of sampled text (default: 1.0)", float_between(0, 1, above=True), rare=True
@@ -64,6 +64,7 @@ class DumpReduceArgs(DumpOutArgs):
 
 def run(args: DumpReduceArgs) -> Result:
     from rescore.decode.cli import screen
+    from rescore.decode.cli.lm_files import given_id
     from rescore.decode.cli.verbs.dump_info import tables
     from rescore.lattice.dump import DumpHeader
     from rescore.lattice.logits_file import reduce_logits
@@ -84,7 +85,7 @@ def run(args: DumpReduceArgs) -> Result:
         heads=found[0]["shape"][1],
         top_k=args.top_k,
         kind=args.kind,
-        end_of_text=tokenizer and tokenizer.end_of_text,
+        end_of_text=tokenizer.end_of_text if tokenizer else given_id(args.end_of_text),
         provenance={"logits": found},
         **sampling,
     )
@@ -130,8 +131,6 @@ def tokenizer_of(args: DumpReduceArgs, vocab_size: int) -> Any:
     from rescore.lm.model.tokenizer import TextTokenizer
 
     if args.tokenizer is None:
-        if args.end_of_text:
-            raise Misuse("--end-of-text needs --tokenizer, which has the token's id")
         return None
     tokenizer = TextTokenizer.open(args.tokenizer, args.end_of_text)
     if tokenizer.vocab_size > vocab_size:

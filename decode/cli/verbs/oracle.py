@@ -29,8 +29,8 @@ class OracleArgs(DumpArgs, TaskArgs, ReportedArgs):
     gain.
 
     columns  k=1, k=2, ..   block efficiency: generated tokens per target pass
-             head 2, ..     share of positions at which the true token is among the
-                            head's K candidates
+             head 1, ..     share of positions at which the true token is among the
+                            head's K candidates; head 1 is the model's own
 
     examples:
       rescore oracle data/demo/sampled
@@ -64,7 +64,7 @@ def measure(dump: Dump, tasks: Sequence[str], advance: Callable[[int], None]) ->
         {
             "task": task,
             "block_efficiency": {k: value[task] for k, value in efficiency.items()},
-            "recall": {head: values and values[-1] for head, values in recalls[task].items() if head != "1"},
+            "recall": {head: values and values[-1] for head, values in recalls[task].items()},
         }
         for task in tasks
     ]
