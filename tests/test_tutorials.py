@@ -318,7 +318,7 @@ def test_ngram_models_from_python(demo, monkeypatch, tmp_path):
     """Built from texts, merged and saved; what was said is more probable than what was not."""
     (tmp_path / "data").symlink_to(ROOT / "data")
     monkeypatch.chdir(tmp_path)
-    ran(*programs("docs/use/build-ngram-models.md"))
+    ran(*programs("docs/use/ngram-models.md"))
     opened = NGram.open(tmp_path / "lm.ngram")
     said, other = (TextTokenizer.open("data/demo/tokenizer.json").encode([text])[0] for text in ("The sky", "The door"))
     assert opened.score(said.astype(np.int32)).sum() < opened.score(other.astype(np.int32)).sum()
