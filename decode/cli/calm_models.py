@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
-from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model, use_threads
+from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model
 from rescore.decode.cli.options import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import Prompt, read_prompts
@@ -14,6 +14,7 @@ from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitHeads, exits_of
+from rescore.decode.models.open import use_threads
 from rescore.decode.train.calm.confidence import Threshold
 from rescore.decode.train.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 

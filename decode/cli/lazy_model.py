@@ -22,7 +22,7 @@ from rescore.decode.loop.prompts import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
-from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.open import OpenModel, open_model, use_threads
 from rescore.lattice.atomic import os_errors_of
 from rescore.lattice.structure import Structure
 from rescore.lm.model.compressed import open_text
@@ -165,16 +165,6 @@ def open_with_engine(
         raise ValueError(str(error)) from None
     use_threads(1)  # idle PyTorch threads spin and slow down llama.cpp's
     return open_llama(model, facts, heads=heads, threads=threads)
-
-
-def use_threads(count: int) -> None:
-    """Let PyTorch compute on `count` threads of the processor, at most OMP_THREAD_LIMIT.
-
-    It does not ask for that limit itself, and oneDNN (3.12) leaves parts of products of bfloat16 unwritten when it gets
-    fewer threads than it planned for.
-    """
-    limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
-    torch.set_num_threads(min(count, int(limit)) if limit.isdecimal() and int(limit) else count)
 
 
 def checked_device(name: str | None) -> torch.device:

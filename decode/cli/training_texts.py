@@ -12,13 +12,14 @@ from msgspec import structs
 
 from rescore.decode.cli import screen
 from rescore.decode.cli.groups import TrainingArgs
-from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model, use_threads
+from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model
 from rescore.decode.cli.output import Column, TextTable
 from rescore.decode.cli.screen import Screen
 from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.located import locate_model
+from rescore.decode.models.open import use_threads
 from rescore.decode.train import training_run
 from rescore.decode.train.own_texts import TextOptions, own_texts, read_states
 from rescore.decode.train.state_store import StateStore, write_texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +149,13 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
                 f"{what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind"
             )
     return model.eval()
+
+
+def use_threads(count: int) -> None:
+    """Let PyTorch compute on `count` threads of the processor, at most OMP_THREAD_LIMIT.
+
+    It does not ask for that limit itself, and oneDNN (3.12) leaves parts of products of bfloat16 unwritten when it gets
+    fewer threads than it planned for.
+    """
+    limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
+    torch.set_num_threads(min(count, int(limit)) if limit.isdecimal() and int(limit) else count)

@@ -15,7 +15,6 @@ from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.comparison import difference, explain_payoff, measure_of
-from rescore.decode.cli.lazy_model import use_threads
 from rescore.decode.cli.verbs.generate import Typewriter, wants_colour
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.draft.registry import SPECS
@@ -26,6 +25,7 @@ from rescore.decode.loop.request import Finish, Statistics, Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.open import use_threads
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build.in_memory import build

@@ -83,7 +83,7 @@ def rescored(problem):
     return Rescorer(lm.ngram(), alpha=alpha), lattices, histories, Acceptor(arcs, final=final)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems, st.sampled_from([1, 3, 300]))
 def test_paths(problem, p):
     rescorer, lattices, histories, acceptor = rescored(problem)
@@ -97,7 +97,7 @@ def test_paths(problem, p):
         assert cost[:count].tolist() == [np.float32(every[path]) for path in best]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems, st.sampled_from([1, 5, 300]))
 def test_trees(problem, nodes):
     rescorer, lattices, histories, acceptor = rescored(problem)
@@ -108,7 +108,7 @@ def test_trees(problem, nodes):
         assert tree.logq.tolist() == pytest.approx([every[tokens] for tokens in strings(tree)], abs=1e-5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems)
 def test_q(problem):
     """Pushed in the log semiring."""
@@ -140,7 +140,7 @@ def test_trees_under_a_calibrated_q(problem):
         np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(acceptors)
 @example(([(0, 1, 1), (1, 1, 1), (1, 2, 2)], {2}))
 def test_states_are_those_of_the_fst(drawn):

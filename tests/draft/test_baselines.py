@@ -27,7 +27,7 @@ from rescore.lattice.tree import TokenTree
 texts = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts, st.integers(1, 12), st.integers(1, 3), st.sampled_from([(), (3,), (0, 4)]))
 def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
     generation = pytest.importorskip("transformers.generation.candidate_generator")
@@ -73,7 +73,7 @@ def test_best_trees_hold_the_greatest_products(seed):
     assert found == pytest.approx(sorted(products.values(), reverse=True)[:20])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts, st.integers(1, 8), st.integers(2, 6))
 @example([2, 1, 0, 1, 2, 1], 6, 6)  # six nodes of a third each, and four of a half
 def test_suffix_trees_have_the_greatest_score(text, n, depth):

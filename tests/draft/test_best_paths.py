@@ -59,13 +59,13 @@ def expected(problem):
     return out
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(problems(), st.integers(1, 3))
 def test_failure_semantics_equals_enumeration(problem, threads):
     assert search(*problem, threads=threads) == expected(problem)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(problems(), st.randoms())
 def test_costs_beyond_what_weights_hold_are_never_paid(problem, random):
     """A candidate that costs more nats than a weight may have is not taken, whatever failure arcs with negative weights
@@ -127,7 +127,7 @@ def trees(rescorer: Rescorer, batch, histories, nodes) -> list[list[tuple[float,
     return [prefixes(*(column[b] for column in columns)) for b in range(len(batch))]
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(problems(most_models=1), st.booleans(), st.integers(1, 512), st.integers(1, 3))
 def test_trees_equal_enumeration(problem, alone, nodes, threads):
     """alone: of the heads, without the model."""
@@ -178,7 +178,7 @@ def enumerated(problem, temperature):
     return lattice, list(zip(batch, every, slow)), drafts
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(problems(), temperatures)
 def test_q_equals_enumeration(problem, temperature):
     lattice, lattices, drafts = enumerated(problem, temperature)
@@ -238,7 +238,7 @@ def test_a_worked_example_of_q():
         assert f"{figure:.4f}" in page
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(problems(), temperatures, st.integers(1, 300))
 def test_trees_of_whole_drafts_equal_enumeration(problem, temperature, nodes):
     lattice, lattices, _ = enumerated(problem, temperature)

@@ -220,7 +220,7 @@ def assert_best(columns, wanted, nodes):
         assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems() | branching(), st.integers(1, 40), LATE)
 @example(GAINING, 3, None)
 @example(GAINING, 3, 1.0)
@@ -306,7 +306,7 @@ def test_a_model_for_each_lattice(problem, own, nodes):
         assert all(column[row : row + 1].tobytes() == one.tobytes() for column, one in zip(together, alone))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems() | branching(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]), LATE)
 def test_under_a_structure(problem, nodes, seed, few, late):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
@@ -315,7 +315,7 @@ def test_under_a_structure(problem, nodes, seed, few, late):
     assert_best(columns, enumerated(problem, steps=bounded_steps(acceptor, few, late)), nodes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems(), st.integers(1, 40), st.sampled_from([1.0, 0.5, 0.2, 0.1, 0.03, 0.01]))
 @example(GAINING, 3, 0.3)
 def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
@@ -327,7 +327,7 @@ def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     problems(),
     st.lists(st.lists(token, max_size=8), max_size=4),
@@ -343,7 +343,7 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, no
     assert_best(columns, enumerated(problem, memory=Earlier(texts, shares)), nodes)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     problems().filter(lambda problem: problem[4]),
     st.lists(st.tuples(st.lists(token, max_size=3), predictions), min_size=1, max_size=6),
@@ -353,7 +353,7 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
     assert_best(search(problem, nodes, foreseen=foreseen), enumerated(problem, foreseen=foreseen), nodes)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     problems(),
     st.lists(token, max_size=11),

@@ -34,7 +34,7 @@ def lattice_problems(draw):
     return lms, [draw(alphas) for _ in lms], ends, histories, lattices, draw(st.sampled_from([1, 2, 3, 16, 300]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(lattice_problems(), st.integers(1, 3))
 def test_paths_equal_enumeration(problem, threads):
     lms, alpha, ends, histories, lattices, p = problem
@@ -56,7 +56,7 @@ def test_paths_equal_enumeration(problem, threads):
             assert path_weight(lattice, arcs[a:b], lms, alpha, contexts, ends) / oracle.FIXED_ONE == c
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(problems(most_models=1))
 def test_a_sausage_has_the_strings_of_its_own_search(problem):
     lms, batch, alphas, histories, p = problem

@@ -54,7 +54,7 @@ def compiled(make, pattern, *texts):
         return [False] * len(texts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(PATTERN, st.lists(TEXT, min_size=10, max_size=30))
 def test_strings_of_a_schema_obey_its_pattern(pattern, texts):
     for searched in (pattern, f"^{pattern}$"):
@@ -62,7 +62,7 @@ def test_strings_of_a_schema_obey_its_pattern(pattern, texts):
         assert all(re.search(searched, text) for text, one in zip(texts, found) if one)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(PATTERN, st.lists(TEXT, min_size=10, max_size=30))
 def test_texts_match_a_regular_expression(pattern, texts):
     assume("~~" not in pattern)  # `re` warns of it, and so it is read as Rust does: a difference of sets

@@ -23,6 +23,7 @@ from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.target import Block
+from rescore.lattice.marks import After
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build.in_memory import build
@@ -184,7 +185,8 @@ def test_chains_in_its_own_decoding(file, plain, kind):
     assert draft.drafter.texts <= 5
 
 
-def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
+@pytest.mark.parametrize("begins", ["at once", "behind a mark"])
+def test_drafts_of_its_own_decoding_stay_inside_a_structure(file, plain, begins):
     """Sometimes one token may follow, sometimes several. `logits_processor` plays the part of its grammars."""
     draft, passes, draw = Draft(cost=0.05, vocab_size=V), {}, np.random.default_rng(0)
     arcs = [
@@ -193,6 +195,8 @@ def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
         for token in draw.choice(np.arange(1, V), draw.choice([1, 1, 3, 20]), replace=False)
     ]
     structure = Acceptor(arcs, final=[11])
+    if begins == "behind a mark":  # which the model writes by itself
+        structure = After(structure, plain[1][3:4], exact=True)
 
     def text_of(prompt, llama):
         tokens = []
@@ -204,14 +208,14 @@ def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
         processors = llama_cpp.LogitsProcessorList([mask])
         return written(llama, prompt, tokens=tokens, logits_processor=processors)
 
-    plain, llama = llama_cpp.Llama(str(file), **OWN), DraftedLlama(str(file), **OWN, draft_model=draft)
+    alone, llama = llama_cpp.Llama(str(file), **OWN), DraftedLlama(str(file), **OWN, draft_model=draft)
     own = llama.eval
     for bounded in (False, True):
         count = []
         llama.eval = lambda tokens, count=count: (count.append(len(tokens)), own(tokens))
         for prompt in PROMPTS:
             with draft.bounded(structure) if bounded else contextlib.nullcontext():
-                assert text_of(prompt, llama) == text_of(prompt, plain)
+                assert text_of(prompt, llama) == text_of(prompt, alone)
         passes[bounded] = len(count)
     assert passes[True] < passes[False]
 

@@ -212,7 +212,7 @@ def slow_distribution(row: list[float], sampling: Sampling) -> list[float]:
     return [probs[w] / sum(probs[v] for v in kept) if w in kept else 0.0 for w in range(len(row))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     row=LOGITS,
     top_k=st.integers(0, 8),
@@ -230,7 +230,7 @@ def test_distribution_equals_the_slow_twin(row, top_k, top_p, min_p, temperature
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-300)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(row=LOGITS, seed=st.integers(0, 2**64 - 1), top_k=st.integers(0, 8))
 def test_draw_inverts_the_cumulative_distribution(row, seed, top_k):
     sampling = Sampling(temperature=0.7, top_k=top_k)

@@ -19,11 +19,12 @@ import torch
 from markdown_tables import show_header, show_row
 from shapes import SHAPES, random_target
 
-from rescore.decode.cli.lazy_model import open_with_engine, use_threads
+from rescore.decode.cli.lazy_model import open_with_engine
 from rescore.decode.lab.bench.decoding import machine_of
 from rescore.decode.loop.payoff import WIDTHS, measure_passes
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_facts import model_facts
+from rescore.decode.models.open import use_threads
 from rescore.decode.models.target import Target
 
 

@@ -21,7 +21,8 @@ columns  milliseconds: the first and its processor time; median, 99th percentile
 
 With --live a model writes the calls itself under their tools' schemas, of --count prompts drawn by --seed: plainly,
 with drafts, and by Hugging Face's prompt lookup, which reads its masks from the same automaton. Each way opens the
-grammar of each call, in its time. Greedy texts of all ways must be equal, or the exit status is 1; every text must be a
+grammar of each call, in its time. Greedy texts of all ways must be equal, or the exit status is 1 (in bfloat16, whose
+arithmetic differs with the tokens of a pass, those that differ are named); every text must be a
 prefix of its structure, and a valid call if it ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
@@ -217,7 +218,7 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
 
     torch.set_num_threads(args.threads)
     ends = ends_of(tokenizer)
-    target: Any = open_model(args.live, dtype=torch.float32).target
+    target: Any = open_model(args.live, dtype=getattr(torch, args.dtype)).target
     sampling = Sampling(temperature=args.temperature, seed=args.seed) if args.temperature else None
     options = Options(
         max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(ends))
@@ -269,7 +270,7 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
         shares = (share, ended / len(chosen), called / len(chosen))
         cells = (microseconds(waits[name]), *(f"{one:.1%}" for one in shares))
         show_row(name, (*speed(texts, found["plain"]), *cells))
-    return bool(sampling) or not differing(found)
+    return bool(sampling) or not differing(found) or args.dtype != "float32"
 
 
 def main() -> int:
@@ -287,6 +288,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))

@@ -92,11 +92,12 @@ class BenchDecodeArgs(DecodingArgs, ReportedArgs):
 
 def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.cli import bench_tables, output, screen
-    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, use_threads
+    from rescore.decode.cli.lazy_model import open_lazy_model, open_structure
     from rescore.decode.lab.bench.decoding import bench, machine_of
     from rescore.decode.lab.replay.table import ROUNDS, RecordWriter
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
+    from rescore.decode.models.open import use_threads
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
 

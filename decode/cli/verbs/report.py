@@ -195,9 +195,9 @@ def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: Repor
 def neural_of(path: Path, args: ReportArgs, dump: Dump, advance: Callable[[int], None]) -> Neural:
     """The neural rescorer of --neural; only it needs PyTorch."""
     with needed_for("--neural"):
-        from rescore.decode.cli.lazy_model import use_threads
         from rescore.decode.lab.report.open_neural import open_neural
         from rescore.decode.models.located import hide_unseen_bars
+        from rescore.decode.models.open import use_threads
     use_threads(args.threads)
     hide_unseen_bars(path)
     return open_neural(

@@ -26,7 +26,7 @@ LAYOUT = {"order": 3, "vocab_size": V, "end_of_text": EOT}
 DOCUMENTS = st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=4),
     st.integers(1, 5),
@@ -103,7 +103,7 @@ def windows(stream, order, end_of_text):
         yield max((stream[at:end] for at in begins if end_of_text not in stream[at + 1 : end - 1]), key=len)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(DOCUMENTS, st.integers(1, 7), st.sampled_from([6, 7, 1 << 9, 1 << 16, (1 << 16) + 1, 1 << 18, 1 << 24]))
 def test_windows_are_those_of_the_definition(documents, order, vocab_size):
     top = vocab_size - 1  # the highest id is the end of text: packed words may be negative
@@ -177,7 +177,7 @@ def consume(source, order, vocab_size):
             assert "damaged" in str(error) or "2^53" in str(error)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.binary(max_size=60), st.integers(1, 7), st.sampled_from([1, 5, 60, 300_000]), st.booleans())
 @example(b"\xff" * 60, 7, 300_000, False)
 @example(b"\xbf" + b"\xff" * 59, 1, 1, True)

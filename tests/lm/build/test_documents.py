@@ -205,7 +205,7 @@ def test_checksums_of_parquet(tmp_path):
     refuses(ValueError, lambda: read(path), "a.parquet")
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from(["", "a", "bb", "c" * 9, "é", "\r"]), max_size=12),
     st.booleans(),

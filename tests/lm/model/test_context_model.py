@@ -68,7 +68,7 @@ def assert_same(model, twin, draft=(), abs=1e-6):
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(texts(), drafts)
 def test_equals_counting(both, draft):
     model, twin = both
@@ -76,7 +76,7 @@ def test_equals_counting(both, draft):
     assert_same(model, twin, draft)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(texts(), tokens.map(lambda text: text[:9]), st.booleans())
 def test_evidence_is_what_was_counted_before_each_token(both, more, other):
     """Of another text nothing is counted."""

@@ -282,7 +282,7 @@ def test_other_weights_are_kept_in_every_format(tmp_path, weight):
         assert_same_model(load(tmp_path / f"again{suffix}"), model)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.sampled_from([0, 1000]))
 def test_changed_automata_are_scored_as_openfst_has_them_or_refused(draw, order, failure_label):
     """Arcs and failure arcs that lead elsewhere, have another label or weight, are doubled or missing; new states."""
