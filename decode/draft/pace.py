@@ -50,6 +50,7 @@ TRIED = 4  # steps, one after another, in which another number of readings of a 
 PROMISED = (1.5, 2.5, 5.0)  # tokens of a step that tell texts apart in which a small model is worth more or less
 RECENT = 0.5 ** (1 / 128)  # weight of what a number of readings brought, per step with it
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
+LATER_NODES = 64  # beyond which they bring next to nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -477,7 +478,7 @@ class WidthSession:
         """
         sizes, promised, seconds = self._expected(trees, room)
         self._searched = nodes = int(sizes[-1])
-        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + self._later * sizes)
+        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + self._later * np.minimum(sizes, LATER_NODES))
         searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + nodes) if self._fixed else drafting
         best = self.pace.best(gained, seconds, reading, searches, spent=spent)
         self.promised = float(promised[best])

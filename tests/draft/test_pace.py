@@ -99,6 +99,8 @@ def chain(*p):
         # Trees of 3 nodes of 0.1 bring 1.3 tokens in 13.1 ms: 99 a second, with a hundredth more for each node 102.
         (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 0, {}),
         (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 3, {"later": 0.01}),
+        # That holds for 64 nodes: 63 and 127 of next to nothing bring 1.64 and 1.65 tokens in 11.5 and 12.5 ms.
+        (times((1, 0.010), (64, 0.0115), (128, 0.0125)), siblings(127, 1e-4), 63, {"later": 0.01}),
         # Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens in 10, 11 and 12 ms: 100, 145, 158 a second.
         (BY_TOKEN, chain(0.6, 0.3), 2, {}),
         # With recurrent state 0.4 and 0.7 + 0.3 tokens are expected to be read again later: 100, 140, 146.
