@@ -478,7 +478,8 @@ class WidthSession:
         """
         sizes, promised, seconds = self._expected(trees, room)
         self._searched = nodes = int(sizes[-1])
-        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + self._later * np.minimum(sizes, LATER_NODES))
+        later = self._later * np.minimum(sizes, LATER_NODES)
+        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + later)
         searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + nodes) if self._fixed else drafting
         best = self.pace.best(gained, seconds, reading, searches, spent=spent)
         self.promised = float(promised[best])
