@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,6 +31,7 @@ PRIOR, ACCELERATOR_PRIOR = 0.05, 0.002
 STEP = 8  # tokens of a row that a first pass may read
 FAR = 4096  # tokens, more than a pass ever reads
 AGEING = 256  # passes in which half of what is known of an unused width is forgotten
+RENEWED = 16  # passes after which sizes are chosen by what is known then, though no time has changed
 TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
 # Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
 # most of the accepted tokens are.
@@ -115,14 +116,18 @@ class PassTimes:
         self._last: dict[int, int] = {}  # the number of each width's last pass
         self._expected: PassCosts | None = None  # the latest costs
         self._spent = self._tried = 0.0  # seconds of all passes, and of those beyond what was expected
+        self.version = 0  # of what `costs` says, 0 where nothing is known; ageing alone changes it now and then
 
     def note(self, tokens: int, seconds: float) -> None:
         """Records a pass."""
+        before = self._seconds.get(tokens, ())
         expected = float(self._expected.at(tokens)) if self._expected and self._last else seconds
         self._spent, self._tried = self._spent + seconds, self._tried + max(seconds - expected, 0.0)
-        self._seconds[tokens] = (*self._seconds.get(tokens, ()), seconds)[-REMEMBERED:]
+        self._seconds[tokens] = latest = (*before, seconds)[-REMEMBERED:]
         self._passes += 1
-        self._last[tokens] = self._passes  # last, since other threads read the seconds of the widths in it
+        self._last[tokens] = self._passes  # after them, since other threads read the seconds of the widths in it
+        if len(before) < SURE or min(latest) != min(before) or not self._passes % RENEWED:
+            self.version += 1
 
     def known(self) -> list[int]:
         """Returns the widths that were measured, ascending."""
@@ -235,7 +240,16 @@ class Pace:
 
     def costs(self, rows: int) -> PassCosts:
         """Seconds of passes over `rows` rows by width, as far as they are known."""
-        return (self.times if self.times.known() else self._near).costs(rows)
+        return self._known.costs(rows)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes when costs do."""
+        return id(self._known), self._known.version
+
+    @property
+    def _known(self) -> PassTimes:
+        return self.times if self.times.version else self._near
 
     def best(
         self,
@@ -451,6 +465,7 @@ class WidthSession:
         self.promised = 1.0  # tokens of each request that the last step was expected to bring
         self._untried = 0  # steps until larger trees are searched again, where passes are fixed
         self._tail: int | None = None
+        self._costs: tuple[Any, PassCosts, NDArray[np.float64]] | None = None  # what they are of, and the latest
 
     @property
     def wanted(self) -> int:
@@ -498,15 +513,18 @@ class WidthSession:
         p[trees.depths > np.array(room)[:, None]] = 0
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
-        costs = self.pace.costs(_rows(self._fixed, rows))
-        seconds = costs.at([self._tokens(int(n)) for n in sizes])
+        key = self.pace.version, self.requests, rows, p.shape[1], self._tail
+        if self._costs is None or self._costs[0] != key:
+            costs = self.pace.costs(_rows(self._fixed, rows))
+            self._costs = key, costs, costs.at([self._tokens(int(n)) for n in sizes])
+        _, costs, seconds = self._costs
         if self._tail is not None:
             # Unless every draft is accepted whole, the next pass reads what is new once more: root tokens and what was
             # accepted. It is charged with what it takes longer than one over a token of each row.
             whole = np.concatenate((np.ones((rows, 1)), p), axis=1)[:, sizes]
             rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
             again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
-            seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
+            seconds = seconds + rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
         return sizes, 1 + accepted / rows, seconds
 
     def end(self, nodes: int) -> None:

@@ -121,6 +121,16 @@ def test_sizes_by_hand(costs, trees, wanted, more):
     assert size(session, trees, more.get("drafting", 0.0), more.get("room", 16)) == wanted
 
 
+def test_a_call_follows_times_that_change():
+    """Trees of 3 nodes take as long as those of 7: 1.6 tokens in 10 ms are more than 2.1 in 20."""
+    known = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+    session = trusting(known)
+    assert size(session, trees_of()) == 3
+    for _ in range(pace.REMEMBERED):
+        known.note(4, 0.050)
+    assert size(session, trees_of()) == 1
+
+
 def test_a_batch_pays_for_all_rows():
     """Two rows: trees of 0, 1 and 3 nodes are passes over 2, 4 and 8 tokens: 2, 3.2 and 4.2 tokens in 10, 12, 20 ms."""
     session = trusting(TIMES, 2)
