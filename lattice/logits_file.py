@@ -98,10 +98,9 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
             )
         texts = read_texts(source.texts or source.logits, rows=logits.shape[0], vocab_size=header.vocab_size)
     if (texts.seeds is not None) != (header.kind == "sampled"):
-        expects = "none", "some"
-        if header.kind == "sampled":
-            expects = "one seed per position", "none; without seeds the kind is 'forced'"
-        raise ValueError(f"{texts.name}: seeds: expected {expects[0]} for a {header.kind} dump, got {expects[1]}")
+        lacking = "expected one seed per position for a sampled dump, got none; without seeds the kind is 'forced'"
+        unwanted = f"expected none for a {header.kind} dump, got some"
+        raise ValueError(f"{texts.name}: seeds: {lacking if texts.seeds is None else unwanted}")
     return texts
 
 

@@ -243,9 +243,9 @@ class Pace:
         return self._known.costs(rows)
 
     @property
-    def version(self) -> tuple[int, int]:
+    def version(self) -> tuple[PassTimes, int]:
         """Changes when costs do."""
-        return id(self._known), self._known.version
+        return self._known, self._known.version
 
     @property
     def _known(self) -> PassTimes:

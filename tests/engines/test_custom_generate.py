@@ -27,6 +27,7 @@ from rescore.decode.conformance.huggingface import HuggingFace, logits_of
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.published.baseline import BaselineDrafter
+from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.published.token_recycling import TokenRecycling
 from rescore.decode.engines.huggingface.drafting import _CHECKED
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -319,8 +320,10 @@ def small(drawn, family="llama-tied"):
 
 DRAFTED = {
     "blend": lambda: [Drafting(nodes=8)],
+    "prompt lookup": lambda: [Drafting(BaselineDrafter(PromptLookup, 4))],
     "token recycling": lambda: [Drafting(BaselineDrafter(TokenRecycling, None))],
     "heads, size by measured times": lambda: [Drafting(medusa())],
+    "rescored heads": lambda: [Drafting(medusa(), rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6)],
     "the model itself": lambda: [Drafting(small(False, family="llama"))],
     "block": lambda: [Drafting(small(False)), Drafting(small(True))],
 }

@@ -34,13 +34,13 @@ from rescore.decode.loop.generate import Options, stream, top_predictions
 from rescore.decode.loop.prompts import PromptText, read_prompts
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.chat import ChatTemplate
+from rescore.decode.models.fixed_passes import NODES
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Block, Draw, PassResult, Target
 from rescore.lm.model.formats import load
 from rescore.lm.model.tokenizer import TextTokenizer
 
-SIZES = (0, 1, 4, 8, 16, 32, 64, 128)  # nodes of passes, as on a GPU
 H200 = "1=4.04 2=4.1 5=4.79 9=5.2 17=5.37 33=5.8 65=6.31 129=6.9".split()
 NOISE = 0.02
 
@@ -51,7 +51,7 @@ class Elsewhere:
     milliseconds: of passes, by their tokens
     """
 
-    sizes = SIZES
+    sizes = NODES
 
     def __init__(self, target: Target, milliseconds: dict[int, float]):
         self.target, self._ahead, self._noise = target, 0.0, np.random.default_rng(0)
@@ -71,7 +71,7 @@ class Elsewhere:
         return rows
 
     def nodes(self, nodes: int) -> int:
-        return next(size for size in SIZES if size >= nodes)
+        return next(size for size in NODES if size >= nodes)
 
     def read(self, block: Block, cache: Any, top: int | None = None, draw: Draw | None = None) -> Any:
         """A prompt's hidden states without `top`, else what a pass of fixed shape brings."""
