@@ -341,10 +341,12 @@ def acceptance(
     logq: NDArray[np.float32],  # [B, n], padding -inf
     parents: NDArray[np.int32],  # [B, n], before their children
     edges: NDArray[np.float64],  # [E]
-    factors: NDArray[np.float64],  # [E + 1]
+    counts: NDArray[np.float64],  # [2, E + 1]: accepted, expected
+    credit: float,
 ) -> NDArray[np.float64]:
     """Probability [B, n] that each node of token trees is accepted: along its path, the product of conditional q,
-    exp(logq - logq of the parent), times the factor of its bin, at most 1. Padding gets 0.
+    exp(logq - logq of the parent), times how often tokens of its bin were accepted for one that was expected, at most
+    1. Each bin starts with `credit` expected tokens, accepted as all have been. Padding gets 0.
     """
 
 def count_accepted(

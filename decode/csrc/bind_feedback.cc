@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -55,11 +56,24 @@ size_t bin_of(double q, In<double, 1> edges) {
   return std::upper_bound(edges.data(), edges.data() + edges.shape(0), q) - edges.data();
 }
 
-Out<double> acceptance(In<float, 2> logq, In<int32_t, 2> parents, In<double, 1> edges, In<double, 1> factors) {
-  const size_t batch = logq.shape(0), n = logq.shape(1);
+// How many tokens were accepted and expected, by bin.
+void expect_counts(size_t rows, size_t bins, In<double, 1> edges) {
+  expect_size("counts, accepted and expected", rows, 2);
+  expect_size("counts, one more than edges", bins, edges.shape(0) + 1);
+}
+
+Out<double> acceptance(In<float, 2> logq, In<int32_t, 2> parents, In<double, 1> edges, In<double, 2> counts,
+                       double credit) {
+  const size_t batch = logq.shape(0), n = logq.shape(1), bins = counts.shape(1);
   expect_size("parents, trees", parents.shape(0), batch);
   expect_size("parents, nodes", parents.shape(1), n);
-  expect_size("factors, one more than edges", factors.shape(0), edges.shape(0) + 1);
+  expect_counts(counts.shape(0), bins, edges);
+  const double *const of_accepted = counts.data(), *const of_expected = of_accepted + bins;
+  const double overall =
+      std::accumulate(of_accepted, of_expected, credit) / std::accumulate(of_expected, of_expected + bins, credit);
+  std::vector<double> factors(bins);
+  for (size_t bin = 0; bin < bins; ++bin)
+    factors[bin] = (of_accepted[bin] + credit * overall) / (of_expected[bin] + credit);
   auto found = make<double>({batch, n});
   for (size_t row = 0; row < batch; ++row) {
     const size_t from = row * n;
@@ -69,7 +83,7 @@ Out<double> acceptance(In<float, 2> logq, In<int32_t, 2> parents, In<double, 1> 
     for (int64_t node = 0; node < tree.size; ++node) {
       const int32_t parent = tree.parents[node];
       const double q = std::isinf(tree.logq[node]) ? 0.0 : tree.conditional(node);
-      p[node] = (parent < 0 ? 1.0 : p[parent]) * std::min(1.0, q * factors.data()[bin_of(q, edges)]);
+      p[node] = (parent < 0 ? 1.0 : p[parent]) * std::min(1.0, q * factors[bin_of(q, edges)]);
     }
   }
   return found.array;
@@ -78,8 +92,7 @@ Out<double> acceptance(In<float, 2> logq, In<int32_t, 2> parents, In<double, 1> 
 void count_accepted(nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts, In<double, 1> edges,
                     const std::vector<In<float, 1>>& logq, const std::vector<In<int32_t, 1>>& parents,
                     const std::vector<std::vector<int64_t>>& accepted) {
-  expect_size("counts, accepted and expected", counts.shape(0), 2);
-  expect_size("counts, one more than edges", counts.shape(1), edges.shape(0) + 1);
+  expect_counts(counts.shape(0), counts.shape(1), edges);
   for (const size_t size : {parents.size(), accepted.size()})
     expect_size("parents and accepted, as many as logq", size, logq.size());
   std::vector<Nodes> trees;
@@ -154,7 +167,7 @@ void foresee_rejected(ContextModel& text, In<int32_t, 1> drafted, In<int32_t, 1>
 
 void bind_feedback(nb::module_& m) {
   m.def("acceptance", &acceptance, "logq"_a.noconvert(), "parents"_a.noconvert(), "edges"_a.noconvert(),
-        "factors"_a.noconvert());
+        "counts"_a.noconvert(), "credit"_a);
   m.def("count_accepted", &count_accepted, "counts"_a.noconvert(), "edges"_a.noconvert(), "logq"_a.noconvert(),
         "parents"_a.noconvert(), "accepted"_a);
   m.def("foresee_rejected", &foresee_rejected, "text"_a, "drafted"_a.noconvert(), "parents"_a.noconvert(),

@@ -7,6 +7,7 @@ plain pass, drafting rests until searches have taken at most 1% of the time.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ STEP = 8  # tokens of a row that a first pass may read
 FAR = 4096  # tokens, more than a pass ever reads
 AGEING = 256  # passes in which half of what is known of an unused width is forgotten
 RENEWED = 16  # passes after which sizes are chosen by what is known then, though no time has changed
+SAME = 0.01  # share of a width's time by which it has not changed
 TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
 # Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
 # most of the accepted tokens are.
@@ -114,20 +116,27 @@ class PassTimes:
         self._prior, self._few, self._passes = prior, few, 0
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
-        self._expected: PassCosts | None = None  # the latest costs
+        self._costs: PassCosts | None = None  # the latest ones
+        self._expected: dict[int, float] = {}  # seconds by these, of widths that were asked for
         self._spent = self._tried = 0.0  # seconds of all passes, and of those beyond what was expected
         self.version = 0  # of what `costs` says, 0 where nothing is known; ageing alone changes it now and then
 
     def note(self, tokens: int, seconds: float) -> None:
         """Records a pass."""
         before = self._seconds.get(tokens, ())
-        expected = float(self._expected.at(tokens)) if self._expected and self._last else seconds
+        expected = self._seconds_at(tokens) if self._costs and self._last else seconds
         self._spent, self._tried = self._spent + seconds, self._tried + max(seconds - expected, 0.0)
         self._seconds[tokens] = latest = (*before, seconds)[-REMEMBERED:]
         self._passes += 1
         self._last[tokens] = self._passes  # after them, since other threads read the seconds of the widths in it
-        if len(before) < SURE or min(latest) != min(before) or not self._passes % RENEWED:
+        if len(before) < SURE or abs(min(latest) / min(before) - 1) > SAME or not self._passes % RENEWED:
             self.version += 1
+
+    def _seconds_at(self, tokens: int) -> float:
+        assert self._costs is not None
+        if tokens not in self._expected:
+            self._expected[tokens] = float(self._costs.at(tokens))
+        return self._expected[tokens]
 
     def known(self) -> list[int]:
         """Returns the widths that were measured, ascending."""
@@ -155,8 +164,8 @@ class PassTimes:
         next_seconds = seconds[-1] + slope * (next_width - widths[-1])
         widths += [next_width, next_width + FAR]
         seconds = np.append(seconds, [next_seconds, next_seconds + FAR * fastest[0] / rows])
-        self._expected = PassCosts(tokens=np.array(widths), seconds=seconds)
-        return self._expected
+        self._costs, self._expected = PassCosts(tokens=np.array(widths), seconds=seconds), {}
+        return self._costs
 
     def _trust(self, tokens: int) -> float:
         return float(0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING))
@@ -174,10 +183,7 @@ class AcceptanceRates:
 
         Columns [n] of a `TokenTree`, or [B, n] of several trees; parents precede their children.
         """
-        accepted, expected = self._faded()
-        overall = (accepted.sum() + CREDIT) / (expected.sum() + CREDIT)
-        factors = (accepted + CREDIT * overall) / (expected + CREDIT)
-        p = _core.acceptance(np.atleast_2d(logq), np.atleast_2d(parents), EDGES, factors)
+        p = _core.acceptance(np.atleast_2d(logq), np.atleast_2d(parents), EDGES, self._faded(), CREDIT)
         return p.reshape(logq.shape)
 
     def note(self, trees: Sequence[TokenTree], accepted: Sequence[Sequence[int]]) -> None:
@@ -253,28 +259,28 @@ class Pace:
 
     def best(
         self,
-        gained: NDArray[np.float64],
-        seconds: NDArray[np.float64],
+        gained: Sequence[float],
+        seconds: Sequence[float],
         rows: int,
-        drafting: float | NDArray[np.float64],
+        drafting: Sequence[float],
         margin: float = 1.0,
         spent: float = 0.0,
     ) -> int:
         """Returns which pass brings the most tokens per second; the first, a plain pass, if no other brings `margin`
         times as many.
 
-        gained    float64 [m], tokens that the passes are expected to bring in all rows
-        seconds   float64 [m], what they are expected to take, by `costs`
-        drafting  seconds that this step has taken so far, or that a step takes which is made for each of the passes
+        gained    tokens that each pass is expected to bring in all rows
+        seconds   what it is expected to take, by `costs`
+        drafting  seconds of a step's other work, if it is made for this pass
         spent     further seconds of this step, of what later ones may leave out
         """
-        rate = gained / (spent + drafting + seconds)
-        best = int(np.argmax(rate))
+        rate = [tokens / (spent + other + taken) for tokens, other, taken in zip(gained, drafting, seconds)]
+        best = rate.index(max(rate))
         if best and rate[best] >= margin * rate[0]:
             return best
         # Until a plain pass was measured its cost is the least possible, and drafts look too dear.
         known = self.times.fastest(rows) or self._near.fastest(rows)
-        self._rest = min(int(np.max(drafting) / (VAIN * seconds[0])), LONGEST_REST) if known else 0
+        self._rest = min(int(max(drafting) / (VAIN * seconds[0])), LONGEST_REST) if known else 0
         return 0
 
     def end(self, tokens: int) -> None:
@@ -300,7 +306,7 @@ class Pace:
         order = np.argsort(-p, kind="stable")
         gained = rows + np.append(0.0, np.cumsum(p[order]))
         seconds = self.costs(rows).at(rows + np.arange(len(gained)))
-        taken = order[: self.best(gained, seconds, rows, drafting, MARGIN)]
+        taken = order[: self.best(gained.tolist(), seconds.tolist(), rows, [drafting] * len(gained), MARGIN)]
         lengths: list[int] = np.bincount(chain[taken], minlength=rows).tolist()
         return lengths
 
@@ -460,12 +466,13 @@ class WidthSession:
     ):
         self.pace, self.requests, self._later = pace, requests, later
         self._fixed, self._known = fixed, known
-        self.sizes = np.array([n for n in (fixed.sizes if fixed else SIZES) if n < most] + [most])
+        self.sizes = [*(n for n in (fixed.sizes if fixed else SIZES) if n < most), most]
         self._last, self._searched = FIRST_STEP_NODES, 0
         self.promised = 1.0  # tokens of each request that the last step was expected to bring
         self._untried = 0  # steps until larger trees are searched again, where passes are fixed
         self._tail: int | None = None
-        self._costs: tuple[Any, PassCosts, NDArray[np.float64]] | None = None  # what they are of, and the latest
+        # What costs are of, the latest ones, and by these the seconds of passes over trees of each size.
+        self._costs: tuple[Any, PassCosts, dict[int, float]] | None = None
 
     @property
     def wanted(self) -> int:
@@ -473,7 +480,7 @@ class WidthSession:
         fixed, as many as in the last step for a while after more did not pay: the search is then what trees cost.
         """
         most = self._last if self._fixed and self._untried else 2 * self._last + 1
-        return int(self.sizes[self.sizes <= max(most, FIRST_STEP_NODES)][-1])
+        return self.sizes[bisect_right(self.sizes, max(most, FIRST_STEP_NODES)) - 1]
 
     def begin(self, requests: int, last: Sequence[LastPass] = (), tail: int | None = None) -> None:
         """Starts a step of so many requests and ends the timing of the last pass. last, tail: of the step."""
@@ -492,40 +499,45 @@ class WidthSession:
         has taken so far, without those `spent` on what later steps may leave out.
         """
         sizes, promised, seconds = self._expected(trees, room)
-        self._searched = nodes = int(sizes[-1])
-        later = self._later * np.minimum(sizes, LATER_NODES)
-        reading, gained = _rows(self._fixed, len(trees)), len(trees) * (promised + later)
-        searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + nodes) if self._fixed else drafting
-        best = self.pace.best(gained, seconds, reading, searches, spent=spent)
-        self.promised = float(promised[best])
-        return int(sizes[best])
+        self._searched = sizes[-1]
+        gained = [len(trees) * (tokens + self._later * min(n, LATER_NODES)) for n, tokens in zip(sizes, promised)]
+        other = [drafting] * len(sizes)
+        if self._fixed:
+            other = [drafting * (OTHERWISE + n) / (OTHERWISE + self._searched) for n in sizes]
+        best = self.pace.best(gained, seconds, _rows(self._fixed, len(trees)), other, spent=spent)
+        self.promised = promised[best]
+        return sizes[best]
 
     def promise(self, trees: Trees, room: Sequence[int]) -> float:
         """Tokens of each request that a pass over trees of the best size is expected to bring. Arguments: as `size`."""
         _, promised, seconds = self._expected(trees, room)
-        return float(promised[np.argmax(promised / seconds)])
+        return max(zip(promised, seconds), key=lambda one: one[0] / one[1])[0]
 
-    def _expected(
-        self, trees: Trees, room: Sequence[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    def _expected(self, trees: Trees, room: Sequence[int]) -> tuple[list[int], list[float], list[float]]:
         """Sizes of trees, the tokens of each request that passes over them are expected to bring, and their seconds."""
         p = self.pace.rates.corrected(trees.logq, trees.parents)
-        p[trees.depths > np.array(room)[:, None]] = 0
-        rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
-        accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
-        key = self.pace.version, self.requests, rows, p.shape[1], self._tail
+        rows, nodes = p.shape
+        if min(room) < nodes:
+            p[trees.depths > np.array(room)[:, None]] = 0
+        sizes = [*(n for n in self.sizes if n < nodes), nodes]
+        key = self.pace.version, self.requests, rows, self._tail
         if self._costs is None or self._costs[0] != key:
-            costs = self.pace.costs(_rows(self._fixed, rows))
-            self._costs = key, costs, costs.at([self._tokens(int(n)) for n in sizes])
-        _, costs, seconds = self._costs
+            self._costs = key, self.pace.costs(_rows(self._fixed, rows)), {}
+        _, costs, known = self._costs
+        if new := [n for n in sizes if n not in known]:
+            known.update(zip(new, costs.at([self._tokens(n) for n in new]).tolist()))
+        seconds = [known[n] for n in sizes]
+        sums = p.sum(axis=0).cumsum().tolist()
+        accepted = [sums[n - 1] if n else 0.0 for n in sizes]
         if self._tail is not None:
             # Unless every draft is accepted whole, the next pass reads what is new once more: root tokens and what was
             # accepted. It is charged with what it takes longer than one over a token of each row.
             whole = np.concatenate((np.ones((rows, 1)), p), axis=1)[:, sizes]
             rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
-            again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
-            seconds = seconds + rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
-        return sizes, 1 + accepted / rows, seconds
+            again = (rows - accepted_whole) * (self._tail + 1) + accepted - np.array(sizes) * accepted_whole
+            longer = rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
+            seconds = (seconds + longer).tolist()
+        return sizes, [1 + tokens / rows for tokens in accepted], seconds
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""

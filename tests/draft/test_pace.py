@@ -78,9 +78,8 @@ def test_a_worked_example():
     tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))[[0, 1, 3, 7]]
     seconds = TIMES.costs(1).at([1, 2, 4, 8])
     np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-3)
-    assert Pace(TIMES).best(tokens, seconds, 1, 0.0) == 2
-    assert Pace(TIMES).best(tokens, seconds, 1, 0.0, margin=1.7) == 2
-    assert Pace(TIMES).best(tokens, seconds, 1, 0.0, margin=1.8) == 0
+    for margin, best in ((1.0, 2), (1.7, 2), (1.8, 0)):
+        assert Pace(TIMES).best(tokens, seconds, 1, [0.0] * 4, margin) == best
     assert size(trusting(TIMES), trees_of()) == 3
 
 
@@ -282,7 +281,7 @@ def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
 
 def test_trees_grow_from_step_to_step():
     session = WidthSession(Pace(TIMES), 1, most=100)
-    assert session.sizes.tolist() == [*(n for n in pace.SIZES if n < 100), 100]
+    assert session.sizes == [*(n for n in pace.SIZES if n < 100), 100]
     target = Target()
     target.most_paths = 200  # of a pass, as in llama.cpp
     assert [int(AutoWidth(target, most=150).open(rows).sizes[-1]) for rows in (1, 4, 300)] == [150, 50, 1]
@@ -322,7 +321,7 @@ def test_few_shapes_are_tried_as_if_they_were_cheap():
 def test_passes_of_few_shapes_are_noted_by_their_rows_and_padded_width():
     auto = AutoWidth(Shapes.target())
     session = auto.open(3, 1000)
-    assert session.sizes.tolist() == [0, 1, 4, 8, 16, 32, 64, 127]
+    assert session.sizes == [0, 1, 4, 8, 16, 32, 64, 127]
     for rows, nodes in ((3, 9), (2, 3), (1, 0)):
         session.begin(rows)
         session.end(nodes)
@@ -441,10 +440,10 @@ def test_equal_to_a_count_node_by_node():
 
 
 def test_the_core_checks_its_arrays():
-    factors, columns = np.ones(len(EDGES) + 1), (BRANCHES.logq[None], BRANCHES.parents[None])
-    refuses(ValueError, lambda: _core.acceptance(columns[0], columns[1] + 3, EDGES, factors), "parents")
-    refuses(ValueError, lambda: _core.acceptance(*columns, EDGES, factors[:3]), len(EDGES) + 1, "3")
-    counts = np.ones((2, len(factors)))
+    counts, columns = np.ones((2, len(EDGES) + 1)), (BRANCHES.logq[None], BRANCHES.parents[None])
+    refuses(ValueError, lambda: _core.acceptance(columns[0], columns[1] + 3, EDGES, counts, 8.0), "parents")
+    few = np.ones((2, 3))
+    refuses(ValueError, lambda: _core.acceptance(*columns, EDGES, few, 8.0), len(EDGES) + 1, "3")
     for wrong in ([[4]], [[-1]], [[0], [0]]):
         with refused(ValueError, "accepted"):
             _core.count_accepted(counts, EDGES, [BRANCHES.logq], [BRANCHES.parents], wrong)
