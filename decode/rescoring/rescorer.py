@@ -23,7 +23,6 @@ from rescore.lm.model.arpa import CAPITALS, UNK
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1000.0
-MAX_WEIGHED = float(1 << 19)  # nats of an arc, kMaxWeight of weight.h
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,9 +160,9 @@ class LatticeRescorer:
     def _cost(self, lattice: WordLattice) -> NDArray[np.float64]:
         acoustic, language, penalty = self.weights.of(lattice)
         cost = lattice.costs @ np.array([acoustic, language]) + penalty * (lattice.tokens != NOTHING)
-        if not (most := abs(cost).max(initial=0)) <= MAX_WEIGHED:
+        if not (most := abs(cost).max(initial=0)) <= _core.MAX_WEIGHT:
             raise ValueError(
-                f"{lattice.name}: expected arcs of at most {MAX_WEIGHED:g} nats, got {most:g} with weights "
+                f"{lattice.name}: expected arcs of at most {_core.MAX_WEIGHT:g} nats, got {most:g} with weights "
                 f"{acoustic:g} of acoustic and {language:g} of language costs; give smaller ones"
             )
         return cost

@@ -8,7 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from rescore.decode.rescoring.rescorer import LatticeRescorer, Weights
+from rescore import _core
+from rescore.decode.rescoring.rescorer import MAX_WEIGHT, LatticeRescorer, Weights
 from rescore.lattice.word_lattice import WordLattice
 
 SCALES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # times the acoustic weight that was given
@@ -29,10 +30,14 @@ def tuned(
     rescorer: LatticeRescorer, lattices: Sequence[WordLattice], references: Sequence[Sequence[str]]
 ) -> tuple[Weights, int]:
     """The acoustic weight and word penalty whose best strings have the fewest word errors, and these: of SCALES and
-    PENALTIES around those of the rescorer, the first of equal ones from the middle.
+    PENALTIES around those of the rescorer, the first of equal ones from the middle. Scales at which an arc would weigh
+    too much are left out.
     """
     acoustic, _, penalty = rescorer.weights.of(lattices[0])
-    tried = sorted(product(SCALES, PENALTIES), key=lambda one: abs(np.log(one[0])) + abs(one[1]))
+    heaviest = max(float(abs(one.costs[:, 0]).max(initial=0)) for one in lattices)
+    most = min(MAX_WEIGHT, _core.MAX_WEIGHT / 2 / max(heaviest, 1.0))  # half of it, since an arc has other costs too
+    scales = [scale for scale in SCALES if scale <= 1 or acoustic * scale <= most]
+    tried = sorted(product(scales, PENALTIES), key=lambda one: abs(np.log(one[0])) + abs(one[1]))
     best: tuple[Weights, int] | None = None
     for scale, more in tried:
         weights = replace(rescorer.weights, acoustic=acoustic * scale, word_penalty=penalty + more)

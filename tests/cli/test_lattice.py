@@ -115,6 +115,29 @@ def test_weights_are_fitted_to_the_first_half(world, capsys):
     assert [row["after"] for row in told["word_errors"]] == [0, 0]
 
 
+def test_weights_of_long_arcs_are_fitted_too(world, capsys):
+    """At four times their weight these acoustic costs are more than an arc may weigh."""
+    texts = {"the read book": 3e5 - 2, "the red book": 3e5 + 3}
+    lists = (json.dumps({"name": "b", "text": text, "acoustic": cost}) for text, cost in texts.items())
+    (world / "long.jsonl").write_text("\n".join(lists))
+    call = ("lattice", world / "long.jsonl", "--lm", world / "lm.arpa", "--reference", world / "said", "--tune")
+    told = cli.figures(capsys, *call)
+    assert told["weights"]["acoustic"] < 1 and told["word_errors"][0]["after"] == 0
+
+
+def test_weights_that_differ_are_said_to(tmp_path, capsys):
+    """Files say each how much their own costs weigh."""
+    for name, scale in ("one", 10), ("two", 20):
+        text = f"VERSION=1.0\nlmscale={scale} wdpenalty=0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=red a=-30 l=-1\n"
+        (tmp_path / f"{name}.slf").write_text(text)
+    one, two = tmp_path / "one.slf", tmp_path / "two.slf"
+    assert cli.figures(capsys, "lattice", one)["weights"] == {"acoustic": 0.1, "language": 1.0, "word_penalty": 0.0}
+    told = cli.figures(capsys, "lattice", one, two)
+    assert told["weights"] == {"acoustic": None, "language": 1.0, "word_penalty": 0.0}
+    rows = cli.printed_rows(cli.done(capsys, "lattice", one, two).out)
+    assert rows["weight of acoustic"] == ["of", "each", "lattice"]
+
+
 def test_more_lattices_than_are_searched_together(world, capsys):
     """Strings and word errors of every lattice, in order; a reference may begin with a mark of byte order."""
     texts = ["the red book", "the read book", "read the book"]

@@ -176,11 +176,10 @@ def rescored(
     counts, own, seconds = Counter[str](), own_costs(args), 0.0
     names = ["all"] if fitted is None else ["fitted", "others"]
     parts = [Counter[str]() for _ in names]
-    used: tuple[float | None, float, float | None] = (None, rescorer.weights.language, None)
+    used = set[tuple[float, float, float]]()
     with writer(args) as write:
         for together in iter(lambda: list(islice(lattices, TOGETHER)), []):
-            if not counts:
-                used = rescorer.weights.of(together[0])
+            used.update(map(rescorer.weights.of, together))
             began = time.perf_counter()
             with value_errors_of(" to ".join({together[0].name: 1, together[-1].name: 1})):
                 found = rescorer.paths_of(together, args.paths)
@@ -197,7 +196,10 @@ def rescored(
         "files": list(map(str, args.files)),
         **{name: counts[name] for name in ("lattices", "arcs", "empty", "changed")},
         "microseconds_per_lattice": round(1e6 * seconds / max(counts["lattices"], 1), 1),
-        "weights": dict(zip(("acoustic", "language", "word_penalty"), used)),
+        "weights": {  # null: those of each lattice, which differ
+            name: own.pop() if len(own) == 1 else None
+            for name, own in zip(("acoustic", "language", "word_penalty"), map(set, zip(*used)))
+        },
     }
     if reference:
         fields = ("lattices", "words", "before", "after")
@@ -251,7 +253,10 @@ def tables(report: dict[str, Any]) -> Iterator[Part]:
             *[("lattices without a string", report["empty"])] * bool(report["empty"]),
             ("best strings changed", report["changed"]),
             ("microseconds per lattice", report["microseconds_per_lattice"]),
-            *((f"weight of {name.replace('_', ' ')}", value) for name, value in weights.items() if value is not None),
+            *(
+                (f"weight of {name.replace('_', ' ')}", "of each lattice" if value is None else value)
+                for name, value in weights.items()
+            ),
         ]
     )
     if rows := report.get("word_errors"):
