@@ -43,6 +43,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_searches(m);
   bind_graphs(m);
   bind_normalised(m);
+  bind_narrow_linear(m);
   bind_slot_cache(m);
   bind_feedback(m);
   bind_edit_model(m);

@@ -175,6 +175,7 @@ class CausalLMTarget(OfModel):
         rows = len(prompts) * copies
         if self.fixed is not None:
             return self.fixed.open(rows, length), list(prompts)
+        self.narrow()
         return SlotCache(rows, length, storage=SlotStorage(rows, length, self.planes)), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
@@ -228,14 +229,14 @@ class CausalLMTarget(OfModel):
         )
 
     def _decoder_for(self, block: Block) -> Any:
-        return self.decoder
+        return self.parts[0]
 
     def begin(self, block: Block) -> None:
         """Names what the decoder reads next on this thread, for its parts that ask."""
         self._state.block = self._state.whole = block
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = self._output(hidden[..., : self.config.hidden_size] if self._taps else hidden)
+        logits = self.parts[1](hidden[..., : self.config.hidden_size] if self._taps else hidden)
         for name in self._scaled_by:
             logits = _SCALES[name](logits, getattr(self.config, name))
         return logits

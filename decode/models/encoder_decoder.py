@@ -113,6 +113,7 @@ class EncoderDecoderTarget(OfModel):
             encoded, inside = self._encoded
             firsts, longest = list(prompts), 0
         cross = DynamicCache()
+        self.narrow()
         # The decoder itself makes the prompts' keys and values, in a pass whose other results are discarded.
         self.decoder(
             input_ids=torch.full((len(encoded), 1), self._first, device=self.device),
@@ -160,7 +161,7 @@ class EncoderDecoderTarget(OfModel):
     def logits(self, hidden: Tensor) -> Tensor:
         if _scales_output(self.model.config):
             hidden = hidden * self.model.config.d_model**-0.5
-        logits = self._output(hidden)
+        logits = self.parts[1](hidden)
         bias = getattr(self.model, "final_logits_bias", None)  # BART
         return logits if bias is None else logits + bias[0]
 
@@ -198,7 +199,7 @@ class EncoderDecoderTarget(OfModel):
         cache.begin(block, rows)
         every = slice(None) if rows is None else rows
         most = None if self.reach is None else self.reach - 1  # of a draft's end, which is never used
-        return self.decoder(
+        return self.parts[0](
             input_ids=block.ids,
             attention_mask=attention_mask(block, self.decoder.config._attn_implementation, self.model.dtype),
             **({"position_ids": block.positions.clamp(max=most)} if self.trees else {}),

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.nn.modules import module as torch_module
 
+from rescore.decode.models.narrow_linear import narrowed
+
 _PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)", re.ASCII)
 _PLAIN = (bool, int, float, str, FunctionType, MethodType)
 
@@ -18,6 +20,10 @@ class OfModel:
     """What refers to a model of transformers."""
 
     _model: Any
+    decoder: Any
+    _output: Any
+    # The decoder and the output layer as the latest call began, whose layers read few tokens fast.
+    _narrowed: tuple[Any, Any] | None = None
 
     @property
     def model(self) -> Any:
@@ -28,6 +34,15 @@ class OfModel:
         """The ids that stand for images or sound in a text, by the configuration's fields."""
         fields = ((name, value) for name, value in vars(self.model.config).items() if _PLACEHOLDER.fullmatch(name))
         return frozenset(value for _, value in fields if isinstance(value, int))
+
+    def narrow(self) -> None:
+        """Begins a call: its passes run the decoder and the output layer as they are now."""
+        self._narrowed = narrowed(self.decoder), narrowed(self._output)
+
+    @property
+    def parts(self) -> tuple[Any, Any]:
+        """The decoder and the output layer that passes run."""
+        return self._narrowed or (self.decoder, self._output)
 
     def let_go(self) -> None:
         """Refers to the model weakly from now on, so that who keeps this for the model does not keep the model."""

@@ -247,15 +247,17 @@ class RecurrentTarget(CausalLMTarget):
 
     def _decoder_for(self, block: Block) -> Any:
         """On a CPU, a pass is padded to whole chunks of the 64 to 256 tokens that suit prompts."""
+        decoder = super()._decoder_for(block)
         if block.width > SHORT or self.device.type != "cpu":
-            return self.decoder
-        if self._in_short_chunks is None or self._in_short_chunks[0] is not self.decoder:
-            self._in_short_chunks = self.decoder, in_chunks(self.decoder, CHUNK)
+            return decoder
+        if self._in_short_chunks is None or self._in_short_chunks[0] is not decoder:
+            self._in_short_chunks = decoder, in_chunks(decoder, CHUNK)
         return self._in_short_chunks[1]
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[KeptStates, list[NDArray[np.int64]]]:
+        self.narrow()
         return KeptStates(len(prompts) * copies, length + LONGEST, self._new_layers()), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:

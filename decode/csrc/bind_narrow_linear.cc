@@ -1,0 +1,40 @@
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "arrays.h"
+#include "bind_decode.h"
+#include "narrow_linear.h"
+
+namespace rescore {
+
+using namespace nb::literals;
+
+namespace {
+
+constexpr int64_t kMultiple = 16;
+
+// Addresses, since making arrays of torch's tensors takes as long as a small layer.
+void narrow_linear(uintptr_t x, uintptr_t weights, uintptr_t y, int64_t rows, int64_t inputs, int64_t outputs,
+                   int threads) {
+  for (const int64_t width : {inputs, outputs})
+    if (width < kMultiple || width % kMultiple)
+      throw nb::value_error(("expected widths of 16 times a number, got " + std::to_string(width)).c_str());
+  const NarrowLinear layer{reinterpret_cast<const float*>(weights),
+                           reinterpret_cast<const float*>(x),
+                           reinterpret_cast<float*>(y),
+                           rows,
+                           inputs,
+                           outputs};
+  nb::gil_scoped_release release;
+  layer.run(threads);
+}
+
+}  // namespace
+
+void bind_narrow_linear(nb::module_& m) {
+  m.def("narrow_linear", &narrow_linear, "x"_a, "weights"_a, "y"_a, "rows"_a, "inputs"_a, "outputs"_a, "threads"_a);
+  m.def("most_narrow_rows", &most_narrow_rows);
+}
+
+}  // namespace rescore
