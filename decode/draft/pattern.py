@@ -38,7 +38,10 @@ def rewritten(pattern: str, *, quoted: bool = False) -> str:
         classes = {f"\\{name}": f"[^{inside}]" for name, inside in _ASCII.items()}
         classes |= {f"\\{name.lower()}": f"[{inside}]" for name, inside in _ASCII.items()}
         return re.sub(r"\\.", lambda escape: classes.get(escape[0], escape[0]), pattern, flags=re.S)
-    text = _sequence(parsed, parsed.state.flags | _QUOTED * quoted) or "(?:)"
+    try:
+        text = _sequence(parsed, parsed.state.flags | _QUOTED * quoted) or "(?:)"
+    except RecursionError as error:
+        raise ValueError(f"pattern: expected a regular expression, got {pattern[:80]!r}: {error}") from None
     for name, character in [*names.items()][1:]:
         text = text.replace(_char(ord(character)), name)
     return text

@@ -149,3 +149,9 @@ def test_syntax_that_only_rust_has():
 def test_refusals(pattern, named):
     refuses(ValueError, lambda: of_schema(pattern), "pattern", named)
     refuses(ValueError, lambda: reads(Grammar.regex(pattern, BYTES)), named)
+
+
+@pytest.mark.parametrize("made", [lambda pattern: Grammar.regex(pattern, BYTES), of_schema])
+def test_brackets_that_can_be_parsed_but_not_written_are_refused(made):
+    deep = ("(" * depth + "a" + ")" * depth for depth in range(200, 500, 20))
+    refuses(ValueError, lambda: [made(pattern) for pattern in deep], "pattern", "recursion")
