@@ -21,11 +21,13 @@ from rescore.lattice.spelling import Spelling
 from rescore.lattice.structure import Matcher, State, end_bits
 
 LARGEST = 1 << 20  # characters of a schema or grammar
-SHORT = 1000  # characters of a grammar that can do no harm
+SHORT = 1000  # characters of a grammar that can do no harm, without long numbers
+LONG = re.compile(r"\d{16}|\d[eE]\+?\d\d")  # numbers, of which some overflow llguidance's stack: -9223372036854775808
 WORD = re.compile(r"[^\W_]\S*")
 COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
 DATA = {"const", "default", "enum", "example", "examples"}  # keywords whose values are not schemas
+UPPER, LOWER = {"exclusiveMaximum", "maximum"}, {"exclusiveMinimum", "minimum"}
 NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}  # schemas by name
 INLINE = re.compile(r'("pattern":\s*)("(?:[^"\\]|\\.)*")')  # of a schema in a Lark grammar, `%json {..}`
 READ: dict[str, Callable[[str], str]] = {"pattern": partial(rewritten, quoted=True), "type": str.lower}
@@ -38,6 +40,7 @@ REFUSALS = {
 TIGHT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 FREE = {"whitespace_flexible": True}
 Mark = str | Sequence[int]
+MIN, MAX = -(1 << 63), (1 << 63) - 1
 WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
@@ -120,7 +123,8 @@ class Grammar:
         return cls(_llguidance().LLMatcher.grammar_from_lark(readable), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
-        if len(self._grammar) > SHORT and (how := fails(self._grammar)):
+        harmless = len(self._grammar) <= SHORT and not LONG.search(self._grammar)
+        if not harmless and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer, ends = guided(self._tokenizer, vocab_size), frozenset(ends)
         matcher = _llguidance().LLMatcher(tokenizer, self._grammar, log_level=0)
@@ -228,7 +232,9 @@ def _unwrapped(schema: Any) -> Any:
 
 
 def _readable(schema: Any, key: str = "") -> Any:
-    """Patterns rewritten and types in lower case (Gemini's are not), wherever they are keywords."""
+    """Patterns rewritten and types in lower case (Gemini's are not), wherever they are keywords. ValueError for numbers
+    that llguidance would take for others.
+    """
     if isinstance(schema, list):
         return [_readable(part, key) for part in schema]
     if not isinstance(schema, dict):
@@ -238,7 +244,26 @@ def _readable(schema: Any, key: str = "") -> Any:
         schema = {rewritten(name, quoted=True): part for name, part in schema.items()}
     if key in NAMED:
         return {name: _readable(part) for name, part in schema.items()}
+    for name in schema.keys() & ({"const", "enum"} | UPPER | LOWER):
+        _check_numbers(schema[name], name)
     return {name: part if name in DATA else _readable(part, name) for name, part in schema.items()}
+
+
+def _check_numbers(value: Any, name: str) -> None:
+    """ValueError if llguidance, which keeps whole numbers as floats and then in 64 bits, would write others than those
+    of a value, or beyond a bound.
+    """
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_numbers(part, name)
+    if type(value) is int:  # the greatest that it writes is MAX
+        kept = value == MAX or name in UPPER and value > MAX or MIN < value < MAX and int(float(value)) == value
+    else:
+        kept = type(value) is not float or name not in UPPER | LOWER or value > MIN
+    if not kept:
+        raise ValueError(
+            f"{name}: expected whole numbers that a float of 64 bits holds, below 2^63 in magnitude, got {value}; "
+            "describe them as strings"
+        )
 
 
 def _within(text: str, name: str) -> str:

@@ -119,6 +119,38 @@ def test_what_cannot_be_kept_is_refused_before_decoding(schema, told):
     refuses(ValueError, lambda: Grammar.json_schema(schema, TOKENIZER).start(V, [END]), "schema", *told)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": -(2**63)},
+        {"enum": [1, {"ids": [1245678901234567891]}]},
+        {"const": 2**64 - 1},
+        {"allOf": [{"type": "integer", "minimum": -1e30}, {"maximum": -1e30}]},
+        {"type": "integer", "exclusiveMinimum": 2**53 + 1},
+        {"type": "integer", "maximum": 2**53 + 3},
+        {"type": "integer", "minimum": 2**64},
+    ],
+)
+def test_numbers_that_llguidance_takes_for_others_are_refused(schema):
+    refuses(ValueError, lambda: Grammar.json_schema(an_object(a=schema), TOKENIZER), "schema", "2^63")
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**62), 2**63 - 1, 0.1, 1.5e18, True])
+def test_other_numbers_are_written_as_they_are(number):
+    state = Grammar.json_schema({"const": number}, TOKENIZER).start(V, [END])
+    assert json.loads(TOKENIZER.decode(state.run)) == number
+
+
+@pytest.mark.parametrize("most", [2**63 - 1, 2**64 - 1, 2**53])
+def test_limits_of_machine_integers_are_bounds(most):
+    Grammar.json_schema({"type": "integer", "minimum": 0, "maximum": most}, TOKENIZER).start(V, [END])
+
+
+def test_a_short_grammar_that_overflows_the_stack_is_refused():
+    grammar = Grammar.lark('start: %json {"const": -9223372036854775808}', TOKENIZER)
+    refuses(ValueError, lambda: grammar.start(V, [END]), "structure", "stack")
+
+
 @pytest.mark.slow
 def test_masks_of_tools_are_llguidances(shared):
     """Along the reference calls of every kind."""
