@@ -19,7 +19,7 @@ from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Seeing, Switching, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
-from rescore.lattice.checked import text_ids, whole
+from rescore.lattice.checked import text_ids, token_ids, whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Continued, Structure, begin
 
@@ -43,7 +43,7 @@ class Finish(str, Enum):
 class Stopping:
     """What ends a text; checked after every token, also within an accepted draft.
 
-    tokens     ids that end it
+    tokens     ids that end it; those of a tensor or a list are taken too
     strings    strings that end it; the token that completes one is the last
     decode     ids -> text, needed for strings
     criterion  called with the whole text, prompt included; true ends it
@@ -55,6 +55,15 @@ class Stopping:
     criterion: Callable[[NDArray[np.int32]], bool] | None = None
 
     def __post_init__(self) -> None:
+        given = [*self.tokens] if isinstance(self.tokens, (set, frozenset)) else self.tokens
+        if (tokens := token_ids(given, "stop tokens")).ndim != 1:
+            raise TypeError(f"stop tokens: expected several ids, got {self.tokens!r:.60}; put one into brackets")
+        object.__setattr__(self, "tokens", frozenset(tokens.tolist()))
+        if isinstance(self.strings, str):
+            raise TypeError(
+                f"stop strings: expected several, got {self.strings!r:.60}, of which each character would be one; "
+                "put it into brackets"
+            )
         if self.strings and self.decode is None:
             raise ValueError(
                 "stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's"

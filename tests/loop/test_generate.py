@@ -240,6 +240,14 @@ def test_stop_strings_of_any_length_are_found_over_tokens_of_any_length():
             assert stopping.string_in(tokens) == there
 
 
+@pytest.mark.parametrize("form", [list, set, np.array, torch.tensor])
+def test_stop_tokens_of_any_form_end_a_text(form):
+    (whole,) = generate(TARGET, [[1]], options=Options(max_tokens=8))
+    stopping = Stopping(tokens=form([int(whole.tokens[2]), V]))
+    (ended,) = generate(TARGET, [[1]], options=Options(max_tokens=8, stopping=stopping))
+    assert ended.finish is Finish.STOP_TOKEN and len(ended.tokens) <= 3
+
+
 def test_arguments_and_drafts_are_checked():
     sampled = Shaping(sampling=SAMPLING)
 
@@ -251,7 +259,11 @@ def test_arguments_and_drafts_are_checked():
     refuses(ValueError, lambda: Options(rule=Matching()), "rule")
     refuses(ValueError, lambda: Stopping(strings=("a",)), "stop strings")
     refuses(ValueError, lambda: Stopping(strings=("",), decode=str), "stop strings")
+    refuses(TypeError, lambda: Stopping(strings="END", decode=str), "stop strings", "END")
+    refuses(TypeError, lambda: Stopping(tokens=END), "stop tokens", END)
+    refuses(TypeError, lambda: Stopping(tokens={"</s>"}), "stop tokens", "integers")
     refuses(ValueError, lambda: generate(TARGET, []), "prompts")
+    refuses(TypeError, lambda: generate(TARGET, [1, 2]), "prompt 0", "[]")
     refuses(TypeError, lambda: generate(TARGET, [[1], []]), "prompt 1", "[m]", "[0]")
     refuses(ValueError, lambda: generate(TARGET, [[1, V]]), "prompt 0", V, f"1..{V}")
     long, few = Options(max_tokens=93), Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))
