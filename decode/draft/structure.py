@@ -40,7 +40,7 @@ REFUSALS = {
 TIGHT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 FREE = {"whitespace_flexible": True}
 Mark = str | Sequence[int]
-MIN, MAX = -(1 << 63), (1 << 63) - 1
+EXACT, MIN, MAX = 1 << 53, -(1 << 63), (1 << 63) - 1
 WRAPPER = {"description", "name", "schema", "strict", "type"}
 
 
@@ -256,7 +256,8 @@ def _check_numbers(value: Any, name: str) -> None:
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_numbers(part, name)
     if type(value) is int:  # the greatest that it writes is MAX
-        kept = value == MAX or name in UPPER and value > MAX or MIN < value < MAX and int(float(value)) == value
+        most = EXACT if name.startswith("exclusive") else MAX  # one is added to a float
+        kept = -most <= value < most and int(float(value)) == value or value == MAX or name in UPPER and value > MAX
     else:
         kept = type(value) is not float or name not in UPPER | LOWER or value > MIN
     if not kept:
