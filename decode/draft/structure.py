@@ -246,6 +246,7 @@ def _readable(schema: Any, key: str = "") -> Any:
         return {name: _readable(part) for name, part in schema.items()}
     for name in schema.keys() & ({"const", "enum"} | UPPER | LOWER):
         _check_numbers(schema[name], name)
+    _check_interval(schema)
     return {name: part if name in DATA else _readable(part, name) for name, part in schema.items()}
 
 
@@ -265,6 +266,21 @@ def _check_numbers(value: Any, name: str) -> None:
             f"{name}: expected whole numbers that a float of 64 bits holds, below 2^63 in magnitude, got {value}; "
             "describe them as strings"
         )
+
+
+def _check_interval(schema: dict[str, Any]) -> None:
+    """ValueError for numbers between an excluded whole one and a bound less than 1 away: llguidance writes that too."""
+    if "number" not in str(schema.get("type", "number")).lower():
+        return
+    for name, others, sign in (("exclusiveMinimum", UPPER, 1), ("exclusiveMaximum", LOWER, -1)):
+        own, *bounds = (schema.get(one) for one in (name, *others))
+        if type(own) not in (int, float) or not float(own).is_integer():
+            continue
+        if any(type(one) in (int, float) and sign * (one - own) < 1 for one in bounds):
+            raise ValueError(
+                f"{name}: expected a number that is not whole where another bound is less than 1 away, got {own}; "
+                f"give {name.removeprefix('exclusive').lower()}, a number little {'above' if sign > 0 else 'below'} it"
+            )
 
 
 def _within(text: str, name: str) -> str:

@@ -136,6 +136,31 @@ def test_numbers_that_llguidance_takes_for_others_are_refused(schema):
     refuses(ValueError, lambda: Grammar.json_schema(an_object(a=schema), TOKENIZER), "schema", "2^63")
 
 
+@pytest.mark.parametrize(
+    "schema, refused",
+    [
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, True),
+        ({"type": ["number", "null"], "exclusiveMaximum": -1, "exclusiveMinimum": -1.25}, True),
+        ({"type": "NUMBER", "minimum": -0.5, "exclusiveMaximum": 0.0}, True),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, False),
+        ({"type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 0.75}, False),
+        ({"type": "number", "exclusiveMinimum": 0}, False),
+        ({"type": "number", "minimum": 0, "maximum": 0.5}, False),
+        ({"type": "number", "exclusiveMinimum": True, "minimum": 0, "maximum": 0.5}, False),  # of drafts before 6
+    ],
+)
+def test_a_whole_number_that_is_excluded_is_not_written(schema, refused):
+    if refused:
+        refuses(ValueError, lambda: Grammar.json_schema(schema, TOKENIZER), "schema", "exclusiveM")
+        return
+    state, written = Grammar.json_schema(schema, TOKENIZER).start(V, [END]), str(schema.get("exclusiveMinimum"))
+    for token in TOKENIZER.encode(written).ids:
+        if not state.allows(token):
+            return
+        state = state.step(token)
+    assert not state.accepting
+
+
 @pytest.mark.parametrize("number", [2**53, -(2**62), 2**63 - 1, 0.1, 1.5e18, True])
 def test_other_numbers_are_written_as_they_are(number):
     state = Grammar.json_schema({"const": number}, TOKENIZER).start(V, [END])
