@@ -219,9 +219,14 @@ Prompt = Sequence[int] | NDArray[np.int32]
 
 
 def begin(structure: Structure, vocab_size: int, ends: Collection[int], prompt: Prompt) -> State:
-    """The state before the first token of a text behind a prompt, which some structures read (`After`)."""
+    """The state before the first token of a text behind a prompt, which some structures read (`After`). Ends that are
+    no ids of the vocabulary are left out, as -1, which stands for none; ValueError if no other is given.
+    """
+    known = frozenset(token for token in ends if 0 <= token < vocab_size)
+    if ends and not known:
+        raise ValueError(f"structure: expected an end token in 0..{vocab_size - 1}, got {sorted(ends)}")
     behind = getattr(structure, "behind", None)
-    return (behind(prompt) if behind else structure).start(vocab_size, ends)
+    return (behind(prompt) if behind else structure).start(vocab_size, known)
 
 
 class Continued:

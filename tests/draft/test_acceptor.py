@@ -14,7 +14,7 @@ from support.refusals import refused, refuses
 from support.steps import texts_of
 
 from rescore import Calibration, Rescorer, Sausage
-from rescore.lattice.structure import Acceptor
+from rescore.lattice.structure import Acceptor, begin
 from rescore.lattice.tree import Trees
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
@@ -175,3 +175,12 @@ def test_transducers_and_arcs_that_are_refused():
 def test_tokens_past_the_vocabulary_are_allowed_nowhere():
     arcs = [(0, token, 1) for token in (5, 32, 64)]
     assert np.flatnonzero(Acceptor(arcs, final=[1]).start(64, ()).mask()).tolist() == [5, 32]
+
+
+def test_ends_that_are_no_ids_of_the_model_end_nothing():
+    """-1 stands for none in `generate`; a model of fewer ids has ends beyond its own."""
+    acceptor = Acceptor([(0, 5, 1)], final=[1])
+    for ends in ([2], [2, -1], [64, 2]):
+        state = begin(acceptor, 64, ends, []).step(5)
+        assert np.flatnonzero(state.mask()).tolist() == [2] and state.step(2).ended
+    refuses(ValueError, lambda: begin(acceptor, 64, [-1, 64], []), "structure", "0..63", "-1")
