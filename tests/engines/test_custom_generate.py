@@ -392,6 +392,7 @@ REFUSED = {
     "attentions": (dict(output_attentions=True, return_dict_in_generate=True), "output_attentions"),
     "hidden states": (dict(output_hidden_states=True, return_dict_in_generate=True), "output_hidden_states"),
     "positions": (dict(position_ids=lambda: torch.arange(6)[None] + 1), "position_ids"),
+    "more positions than ids": (dict(position_ids=lambda: torch.arange(9)[None]), "position_ids"),
     "short static cache": ({CACHE: lambda: static_cache()}, "9 tokens", "max_cache_len 8"),
     "padding on the right": (dict(attention_mask=torch.tensor([[1, 1, 1, 1, 1, 0]])), "row 0", "padding_side = 'left'"),
     "a hole in the mask": (dict(attention_mask=torch.tensor([[0, 1, 0, 1, 1, 1]])), "row 0", "padding_side = 'left'"),

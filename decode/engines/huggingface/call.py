@@ -241,6 +241,11 @@ def _shift(
     positions = kwargs.get("position_ids")  # [B, n], or of several kinds [k, B, n]
     if positions is None:
         return np.zeros(len(ids), np.int64)
+    if positions.shape[-1] != ids.shape[1]:
+        raise ValueError(
+            f"position_ids: expected one for each of {ids.shape[1]} ids, got {positions.shape[-1]}; leave them out, "
+            "and token_healing, which shortens the ids alone"
+        )
     planes = positions.to(ids.device).reshape(-1, *positions.shape[-2:]).expand(-1, *ids.shape)
     own = torch.arange(ids.shape[1], device=ids.device) - torch.tensor(pads, device=ids.device)[:, None]
     beyond = planes - own
