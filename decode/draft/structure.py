@@ -273,10 +273,10 @@ def _check_interval(schema: dict[str, Any]) -> None:
     if "number" not in str(schema.get("type", "number")).lower():
         return
     for name, others, sign in (("exclusiveMinimum", UPPER, 1), ("exclusiveMaximum", LOWER, -1)):
-        own, *bounds = (schema.get(one) for one in (name, *others))
-        if type(own) not in (int, float) or not float(own).is_integer():
+        own, bounds = schema.get(name), [schema[one] for one in others if type(schema.get(one)) in (int, float)]
+        if not isinstance(own, int | float) or own is True or own is False or not -EXACT < own < EXACT:
             continue
-        if any(type(one) in (int, float) and sign * (one - own) < 1 for one in bounds):
+        if own == int(own) and any(sign * one < sign * own + 1 for one in bounds):
             raise ValueError(
                 f"{name}: expected a number that is not whole where another bound is less than 1 away, got {own}; "
                 f"give {name.removeprefix('exclusive').lower()}, a number little {'above' if sign > 0 else 'below'} it"
