@@ -263,6 +263,19 @@ def of_format(
 
 
 @contextmanager
+def foreign_errors(told: str) -> Iterator[None]:
+    """Turns any error of others' code in the block into a ValueError: `told`, its kind and its text. A device that runs
+    out of memory stays an error of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be there
+            raise
+        raise ValueError(f"{told} {type(error).__name__}: {error}") from error
+
+
+@contextmanager
 def read_errors_of(path: Path, what: str) -> Iterator[None]:
     """Turns errors in the block into ValueError "PATH: WHAT: .."; a file that cannot be opened stays an OSError.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
+from rescore.lattice.checked import foreign_errors
 from rescore.lattice.extras import needed_for
 
 
@@ -93,20 +94,14 @@ class ChatTemplate:
         return str(self._tokenizer.chat_template)
 
     def _formatted(self, messages: list[dict[str, Any]], *, answer: bool) -> str:
-        try:
+        with foreign_errors("the model's chat template fails:"):  # which is a program
             return self._tokenizer.apply_chat_template(
                 messages, self._tools or None, tokenize=False, add_generation_prompt=answer
             )
-        except Exception as error:  # templates are programs and may raise anything
-            raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
 
 
 def _tokenizer(folder: Path) -> Any:
     with needed_for("a chat template"):
         from transformers import AutoTokenizer
-    try:
+    with foreign_errors(f"{folder}: expected a model with a Hugging Face tokenizer, got"):
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # as above
-        raise ValueError(
-            f"{folder}: expected a model with a Hugging Face tokenizer, got {type(error).__name__}: {error}"
-        ) from error

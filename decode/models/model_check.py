@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rescore.lattice.checked import foreign_errors
 from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):
@@ -203,18 +204,9 @@ def check_size(kind: Any, config: Any, files: Collection[Path]) -> None:
         raise ValueError(f"a configuration of {asked:,} parameters, but files of {held:,} bits")
 
 
-@contextmanager
-def trying_out(model: Any) -> Iterator[None]:
+def trying_out(model: Any) -> AbstractContextManager[None]:
     """Turns any error of a family's code, given our arguments, into a ValueError."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"{type(model).__name__}: expected a family that takes positions, masks and a cache, "
-            f"got {type(error).__name__}: {error}"
-        ) from error
+    return foreign_errors(f"{type(model).__name__}: expected a family that takes positions, masks and a cache, got")
 
 
 def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str] = _IN_BLOCKS) -> None:

@@ -12,13 +12,14 @@ from rescore.decode.models.checkpoint import check_layer_count
 from rescore.decode.models.heads_kind import MTP, READ_THEIR_DRAFT, HeadsKind, heads_kind, holds_mtp
 from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
 from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
-from rescore.lattice.checked import read_object
+from rescore.lattice.checked import foreign_errors, read_object
 from rescore.lattice.extras import needed_for
 from rescore.lm.model.tokenizer import TextTokenizer
 
 with needed_for("a model of Hugging Face"):
     from transformers import AutoConfig
 
+NO_MODEL = "{}: expected a Hugging Face language model with weights in safetensors, got"
 _PLACED = ("whisper",)  # encoder-decoders whose decoder takes positions
 
 
@@ -152,13 +153,8 @@ def read_hugging_face_config(folder: Path) -> Any:
         )
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
     check_layer_count(folder, config)
-    try:
+    with foreign_errors(NO_MODEL.format(folder)):
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers and its configurations' checks raise many kinds
-        raise ValueError(
-            f"{folder}: expected a Hugging Face language model with weights in safetensors, "
-            f"got {type(error).__name__}: {error}"
-        ) from error
 
 
 def tokenizer_beside(folder: Path) -> Path | None:

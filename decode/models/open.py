@@ -17,11 +17,12 @@ from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.heads_kind import MTP
 from rescore.decode.models.located import convert_gguf, is_gguf, locate_model
 from rescore.decode.models.model_check import check_size
-from rescore.decode.models.model_facts import facts_at, model_place, read_hugging_face_config
+from rescore.decode.models.model_facts import NO_MODEL, facts_at, model_place, read_hugging_face_config
 from rescore.decode.models.open_heads import open_heads
 from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
+from rescore.lattice.checked import foreign_errors
 from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):
@@ -121,7 +122,7 @@ def _with_heads(target: Any, kind: Any, heads: str | Path | None, place: Path) -
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     """Loads a model and checks that all weights were stored: transformers would fill in random ones and only log it."""
     config = read_hugging_face_config(folder)
-    try:
+    with foreign_errors(NO_MODEL.format(folder)):
         kind = next((one for one in _KINDS if type(config) in one._model_mapping), AutoModelForCausalLM)
         check_size(kind, config, set(tensor_files(folder).values()))
         loaded: Any = kind.from_pretrained(
@@ -134,13 +135,6 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # rejected below, by name
         )
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # transformers raises many kinds
-        raise ValueError(
-            f"{folder}: expected a Hugging Face language model with weights in safetensors, "
-            f"got {type(error).__name__}: {error}"
-        ) from error
     model, info = loaded
     for what in ("missing_keys", "mismatched_keys"):
         if wrong := sorted(map(str, info[what])):

@@ -19,6 +19,7 @@ from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Processor
+from rescore.lattice.checked import foreign_errors
 from rescore.lattice.extras import needed_for
 
 with needed_for("images and sound"):
@@ -79,10 +80,8 @@ def show(
         given |= {"audio": heard * len(prompts)} if heard else {}
         given |= {"padding": True, "padding_side": "left"}
     more = {"sampling_rate": _rate(processor), "return_attention_mask": True} if heard else {}
-    try:
+    with foreign_errors(f"{folder}: its processor fails:"):
         inputs = processor(**given, **more, return_tensors="pt")
-    except Exception as error:  # processors raise many kinds
-        raise ValueError(f"{folder}: its processor fails: {type(error).__name__}: {error}") from error
     floats = {name: one.to(target.model.dtype) for name, one in inputs.items() if one.is_floating_point()}
     said = logging.get_verbosity()
     logging.set_verbosity_error()  # or it tells of the arguments that it gives itself
@@ -122,13 +121,9 @@ class _Opening:
 
 
 def _processor(folder: Path) -> Any:
-    try:
+    files = "processor_config.json, preprocessor_config.json"
+    with foreign_errors(f"{folder}: expected a model with a processor of images or sound ({files}), got"):
         return AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # as above
-        raise ValueError(
-            f"{folder}: expected a model with a processor of images or sound (processor_config.json, "
-            f"preprocessor_config.json), got {type(error).__name__}: {error}"
-        ) from error
 
 
 def _prompt(processor: Any, folder: Path, text: str, images: int, sounds: int, chat: bool) -> str:
