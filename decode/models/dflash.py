@@ -23,9 +23,8 @@ from rescore.decode.models.path_heads import (
     UnreadStates,
     beside,
     config_of,
-    loaded_head,
     read_all,
-    vocabulary_of,
+    tapping_head,
 )
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
@@ -143,8 +142,6 @@ def dflash_heads(folder: Path, target: CausalLMTarget) -> DFlashHeads:
     """The DFlash heads of a folder, whose target has their taps from now on. ValueError names what is missing, of a
     newer form, or not of this target.
     """
-    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
-
     path = folder / "config.json"
     form = read_object(path, lenient=True)
     inner = {**form, **(form.get("dflash_config") or {})}
@@ -154,15 +151,11 @@ def dflash_heads(folder: Path, target: CausalLMTarget) -> DFlashHeads:
     config = config_of(path, form, tensors, ("qwen3",))
     if SLIDING in (config.layer_types or ()):
         raise ValueError(f"{path}: layer_types: expected full attention, got {SLIDING}, on which engines do not agree")
-    offsets = tensors.pop("d2t", None)
-    try:
-        with torch.device("meta"):
-            heads = DFlashHeads(target, config, form, tensors)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    heads.rotary = Qwen3RotaryEmbedding(config)
-    if offsets is not None:
-        heads.vocabulary = vocabulary_of(folder, offsets, target)
-    loaded: DFlashHeads = loaded_head(folder, heads, tensors, target)
-    target.tap(heads.taps)
-    return loaded
+
+    def make() -> DFlashHeads:
+        try:
+            return DFlashHeads(target, config, form, tensors)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    return tapping_head(folder, make, config, tensors, target)

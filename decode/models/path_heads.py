@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,6 @@ class EagleHead(PathHead):
         drafted = form.get("draft_vocab_size") or target.vocab_size
         self.lm_head = nn.Linear(width, drafted, bias=False) if "lm_head.weight" in names else None
         self.embed_tokens = nn.Embedding(target.vocab_size, width) if "embed_tokens.weight" in names else None
-        self.rotary = _rotary(config)
         self._before_residual = bool(form.get("norm_before_residual", False))
         self._norm_output = bool(form.get("norm_output", False))
         self._target = (target,)
@@ -266,12 +265,6 @@ def _taps(form: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     if ids is None and (nested := (form.get("eagle_config") or {}).get(name)):
         ids = [one + 1 for one in nested] if nested[0] == 1 else nested
     return tuple(ids or (2, layers // 2, layers - 3))
-
-
-def _rotary(config: Any) -> nn.Module:
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    return LlamaRotaryEmbedding(config)
 
 
 def mtp_head(target: CausalLMTarget, folder: Path | None = None) -> MtpHead:
@@ -352,15 +345,8 @@ def eagle_head(folder: Path, target: CausalLMTarget) -> EagleHead:
         raise ValueError(f"{path}: expected EAGLE-3, got {parallel[0]!r} of another form, which cannot be read yet")
     tensors = {_eagle_name(name): one for name, one in read_all(tensor_files(folder)).items()}
     config = config_of(path, form, tensors, ("llama", "qwen3"))
-    offsets = tensors.pop("d2t", None)
-    with torch.device("meta"):
-        head = EagleHead(target, config, {**(form.get("eagle_config") or {}), **form}, tensors)
-    head.rotary = _rotary(config)
-    if offsets is not None:
-        head.vocabulary = vocabulary_of(folder, offsets, target)
-    loaded = loaded_head(folder, head, tensors, target)
-    target.tap(head.taps)
-    return loaded
+    whole = {**(form.get("eagle_config") or {}), **form}
+    return tapping_head(folder, lambda: EagleHead(target, config, whole, tensors), config, tensors, target)
 
 
 def config_of(path: Path, form: Mapping[str, Any], tensors: Collection[str], kinds: Sequence[str]) -> Any:
@@ -405,6 +391,25 @@ def read_all(files: Mapping[str, Path]) -> dict[str, Tensor]:
         with safetensors(file) as opened:
             tensors |= {name: opened.get_tensor(name) for name, own in files.items() if own == file and name != "t2d"}
     return tensors
+
+
+def tapping_head(
+    folder: Path, make: Callable[[], Any], config: Any, tensors: dict[str, Tensor], target: CausalLMTarget
+) -> Any:
+    """The head that `make` makes, loaded, with its angles and its draft vocabulary; the target has its taps from now
+    on.
+    """
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    offsets = tensors.pop("d2t", None)
+    with torch.device("meta"):
+        head = make()
+    head.rotary = LlamaRotaryEmbedding(config)
+    if offsets is not None:
+        head.vocabulary = vocabulary_of(folder, offsets, target)
+    loaded = loaded_head(folder, head, tensors, target)
+    target.tap(head.taps)
+    return loaded
 
 
 def loaded_head(folder: Path, head: Any, tensors: Mapping[str, Tensor], target: CausalLMTarget) -> Any:
