@@ -169,25 +169,10 @@ def stages() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def rated_bar(name: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
-    """A bar with rate and time left. Yields a function that takes the amount done and a text to append."""
-    columns = (BarColumn(bar_width=20), _text("fields[words]"), TimeElapsedColumn(), TimeRemainingColumn())
-    with _progress(_text("description"), *columns) as bar:
-        task = bar.add_task(name, total=total, words="")
-
-        def advance(done: int, words: str) -> None:
-            seconds = bar.tasks[task].elapsed or 0.0
-            rate = f", {done / seconds:,.0f}/s" if seconds > 0.1 else ""
-            bar.update(task, completed=done, words=f"{done:,} {unit}{rate} {words}")
-
-        yield advance
-
-
-@contextmanager
 def build_progress() -> Iterator[BuildProgress]:
-    """A line for each stage of a build."""
+    """A line for each stage of a build or of training."""
     words = (TaskProgressColumn(), _text("fields[words]"), TimeElapsedColumn(), TimeRemainingColumn())
-    with _progress(_text("description"), BarColumn(), *words) as bar:
+    with _progress(_text("description"), BarColumn(bar_width=20), *words) as bar:
         tasks: dict[str, TaskID] = {}
         first: dict[str, int] = {}  # items of an interrupted earlier run do not count for the rate
 

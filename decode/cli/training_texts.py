@@ -138,12 +138,12 @@ class TrainingTexts:
             else:
                 texts = own_texts(self.target, prompts, structs.replace(self.options, tokens=wanted))
             total = sum(len(one.reference) for one in prompts) if args.read else wanted
-            with store, screen.rated_bar("texts", total, "tokens") as advance:
+            with store, screen.build_progress() as progress:
                 done = 0
                 for text in texts:
                     store.add(text)
                     done += len(text.tokens)
-                    advance(done, "")
+                    progress("texts", done, total or 0, done, "tokens")
         write_texts(store, args.out / TEXTS, self.lazy.ends[0])
         if not store.tokens:
             raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
@@ -159,7 +159,7 @@ class TrainingTexts:
 
 def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
     """Trains with a progress bar. Returns the best validation, as recorded in the curve."""
-    with screen.rated_bar(what, training.steps, "steps") as advance:
+    with screen.build_progress() as advance:
         said = Screen(stderr=True)
         latest: list[training_run.Progress] = []
 
@@ -168,7 +168,10 @@ def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
             if not said.is_terminal:
                 print(_line(progress), flush=True)
 
-        training.run(report, lambda done, of: advance(done, _line(latest[-1]) if latest else ""))
+        def stepped(done: int, of: int) -> None:
+            advance(what, done, of, done, f"steps; {_line(latest[-1])}" if latest else "steps")
+
+        training.run(report, stepped)
     return training_run.best_of(training.folder / training_run.CURVE)
 
 
