@@ -37,7 +37,7 @@ from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.lab.bench.machine import machine
-from rescore.decode.lab.replay.recorded import RecordedHeads, RecordedLattices, text_of
+from rescore.decode.lab.replay.recorded import RecordedHeads, text_of
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
@@ -51,7 +51,7 @@ UNLIKELY = -50.0  # logit
 PARTS = {
     "search": [(rescorer, "propose_trees")],
     "reading": [(TreeSession, "read"), (RequestText, "read")],
-    "lattice": [(RecordedLattices, "sausages")],
+    "lattice": [(RecordedHeads, "sausages")],
     "checks": [(loop, "_check_drafts")],
     "layout": [(TreeLayout, "lay"), (TreeLayout, "commit")],
     "verify": [(loop._Call, "_verdicts")],

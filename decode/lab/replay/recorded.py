@@ -20,26 +20,21 @@ ROOM = 1 << 30  # a replay cuts no draft
 
 
 class RecordedHeads:
-    """The lattices of a block's rows, of the first `top_k` candidates (None: all), in place of those of a model."""
+    """The lattices of a block's rows, of the first `top_k` candidates (None: all), in place of those of a model; opened
+    for the block's sequences, in order.
+    """
 
     def __init__(self, block: DumpBlock, top_k: int | None = None):
         self._block, self._top_k = block, top_k
+        # The row of a sequence's first token minus the length of the text up to that token.
+        self._first = block.offsets[:-1] - np.diff(block.prompt_offsets) - 1
 
     @property
     def slots(self) -> int:
         return self._block.slots
 
-    def open(self, requests: int) -> RecordedLattices:
-        return RecordedLattices(self._block, self._top_k)
-
-
-class RecordedLattices:
-    """The lattices of the block's sequences, in order."""
-
-    def __init__(self, block: DumpBlock, top_k: int | None):
-        self._block, self._top_k = block, top_k
-        # The row of a sequence's first token minus the length of the text up to that token.
-        self._first = block.offsets[:-1] - np.diff(block.prompt_offsets) - 1
+    def open(self, requests: int) -> RecordedHeads:
+        return self
 
     def sausages(self, step: DraftStep) -> Sausage:
         sequences, lengths = np.array([(text.number, text.size) for text in step.texts], np.int64).T
