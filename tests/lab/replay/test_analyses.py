@@ -171,7 +171,7 @@ def test_oracle_by_default(dump):
 
 
 def test_orders(dump, model):
-    table = efficiency.compare_orders(dump, model, alpha=0.4, paths=4)
+    table = efficiency.compare_models(dump, efficiency.of_orders(model), alpha=0.4, paths=4)
     assert list(table.rows) == ["base", "2-gram", "2-gram p=4", "3-gram", "3-gram p=4", "oracle k=2", "oracle k=6"]
     assert table.efficiency("base") == slow(dump, by_paths(Rescorer(), 1))
     texts = [block.tokens.astype(np.int32) for block in dump.blocks()]

@@ -17,7 +17,6 @@ from rescore.decode.lab.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.model.ngram import NGram
 
-ORDERS = (2, 3, 4)
 Rows = dict[str, dict[str, Any]]
 
 
@@ -120,12 +119,7 @@ def compare_models(
     return EfficiencyTable(rows=rows, result=replay_dump(dump, drafters, **options))
 
 
-def compare_orders(dump: Dump, model: NGram, *, orders: Sequence[int] = ORDERS, **options: Any) -> EfficiencyTable:
-    """Runs `compare_models` on the model truncated to each order that it has."""
-    return compare_models(dump, of_orders(model, orders), **options)
-
-
-def of_orders(model: NGram, orders: Sequence[int] = ORDERS) -> dict[str, NGram]:
+def of_orders(model: NGram, orders: Sequence[int] = (2, 3, 4)) -> dict[str, NGram]:
     """The model truncated to each order that it has (`NGram.of_order`), by name."""
     return {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
 
