@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,17 +60,11 @@ class Lessons:
         teaches = every + 1 < self._end
         self.train, self.valid = every[teaches & ~self.held_out], every[teaches & self.held_out]
 
-    def tokens(self, held_out: bool) -> Iterator[NDArray[np.int32]]:
-        """Yields the tokens of the held-out or of the training texts, shard by shard."""
+    def arrays(self, *names: str, held_out: bool) -> Iterator[list[NDArray[Any]]]:
+        """Yields these arrays of the held-out or of the training texts, shard by shard."""
         for shard, start in zip(self._shards, self._starts):
             part = self.held_out[start : start + len(shard["tokens"])] == held_out
-            yield shard["tokens"][part]
-
-    def distributions(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float16]]]:
-        """Yields top_ids and top_logp [n, K] of the training texts, shard by shard."""
-        for shard, start in zip(self._shards, self._starts):
-            part = ~self.held_out[start : start + len(shard["tokens"])]
-            yield shard["top_ids"][part], shard["top_logp"][part]
+            yield [shard[name][part] for name in names]
 
     def lesson(self, positions: NDArray[np.integer]) -> Lesson:
         """Returns the examples at these positions, which may be in any order."""
@@ -120,7 +115,7 @@ def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[n
     distributions along the training texts; fewer if fewer have any mass. Ties go to the smaller id.
     """
     expected = np.zeros(vocab_size)
-    for ids, logp in lessons.distributions():
+    for ids, logp in lessons.arrays("top_ids", "top_logp", held_out=False):
         for start in range(0, len(ids), ROWS):
             part = slice(start, start + ROWS)
             weight = np.exp(logp[part].astype(np.float32)).ravel()
@@ -131,5 +126,5 @@ def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[n
 
 def lost_share(lessons: Lessons, ids: NDArray[np.integer]) -> float:
     """Returns the share of held-out tokens outside the vocabulary; 0 without held-out texts."""
-    lost = [~np.isin(tokens, ids) for tokens in lessons.tokens(held_out=True)]
+    lost = [~np.isin(tokens, ids) for (tokens,) in lessons.arrays("tokens", held_out=True)]
     return float(np.concatenate(lost).mean()) if any(map(len, lost)) else 0.0

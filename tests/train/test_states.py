@@ -168,7 +168,7 @@ def test_whole_texts_are_held_out(tmp_path):
     texts = [text(number, [3, 4, 5]) for number in range(6)]
     lessons = Lessons(stored(tmp_path, texts[:4], texts[4:]).shards, 1, held_out=3)  # prompts 0 and 3
     assert lessons.valid.tolist() == [0, 1, 9, 10] and len(lessons.train) == 8
-    assert [part.tolist() for part in lessons.tokens(held_out=True)] == [[3, 4, 5, 3, 4, 5], []]
+    assert [part.tolist() for (part,) in lessons.arrays("tokens", held_out=True)] == [[3, 4, 5, 3, 4, 5], []]
 
 
 def test_every_position_comes_once_a_round():
