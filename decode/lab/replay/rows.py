@@ -153,13 +153,11 @@ def _replays(spec: Spec, row: Row, variant: _Variant, budgets: Budgets, *, every
 
 def _searches(spec: Spec, row: Row, option: str, name: str, budgets: Budgets) -> list[dict[str, int | None]]:
     """Budgets by row name, in groups that share a search."""
-    if option == "paths" and row.sizes:  # of one path
+    if not option or option == "paths" and row.sizes:  # of one path
         return [{name: None}]
     if option == "paths":
         further = {row_name(name, p): p for p in budgets.paths if p not in (1, budgets.p)}
         return [{**further, name: budgets.p}]
-    if option != "nodes":
-        return [{name: None}]
     own: list[dict[str, int | None]] = [] if spec.sizes.nodes else [{name: None}]
     sizes: dict[str, int | None] = {row_name(name, n): n for n in budgets.nodes}
     return [*own, sizes] if spec.nested else [*own, *({one: n} for one, n in sizes.items())]

@@ -124,9 +124,9 @@ def model_probabilities(block: DumpBlock, model: NGram, tokens: NDArray[np.int32
     rows, slots, width = tokens.shape
     states = np.empty(block.rows, np.uint32)  # before each token of the block
     for s in range(block.sequences):
-        own = slice(int(block.offsets[s]), int(block.offsets[s + 1]))
-        prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]]
-        states[own] = model.walk(block.tokens[own], model.start(prompt.astype(np.int32))).state
+        prompt, own = parts_of(block, s)
+        start = model.start(block.prompt_tokens[prompt].astype(np.int32))
+        states[own] = model.walk(block.tokens[own], start).state
     ahead = np.minimum(np.arange(rows)[:, None] + np.arange(1, slots + 1), block.sequence_ends[:, None] - 1)
     of_token = np.repeat(states[ahead].ravel(), width)
     cost = model.core.score(tokens.ravel(), np.arange(tokens.size + 1), of_token)[0]
