@@ -22,17 +22,10 @@ def register() -> None:
 
     for name in vars(SpeculativeAlgorithm):
         if name.startswith(("is_", "supports_", "has_")):
-            setattr(RescoreAlgorithm, name, _as(ngram, name))
+            setattr(RescoreAlgorithm, name, lambda self, *args, name=name: getattr(ngram, name)(*args))
 
     @SpeculativeAlgorithm.register(NAME, supports_overlap=True, spec_class=RescoreAlgorithm)
     def worker(server_args: Any) -> type:
         from rescore.decode.engines.sglang.worker import RescoreWorker
 
         return RescoreWorker
-
-
-def _as(ngram: Any, name: str) -> Any:
-    def answer(self: Any, *args: Any) -> Any:
-        return getattr(ngram, name)(*args)
-
-    return answer
