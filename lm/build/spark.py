@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -90,7 +91,8 @@ def count_windows(
     with _refusals():
         frame, kind = _documents(spark, inputs, options, tokenizer is not None)
         skipped = spark.sparkContext.accumulator(Skipped(), _SkippedParam())
-        shared = None if kind == "tokens" else _Value(spark.sparkContext.broadcast(tokenizer_json))
+        # A function, so that workers need not depend on Spark.
+        shared = None if kind == "tokens" else partial(getattr, spark.sparkContext.broadcast(tokenizer_json), "value")
         worker = Worker(
             kind=kind,
             field=options.field,
@@ -255,13 +257,3 @@ class _SkippedParam(AccumulatorParam):  # type: ignore[type-arg]
     def addInPlace(self, value1: Skipped, value2: Skipped) -> Skipped:
         value1.extend(value2)
         return value1
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A broadcast as a function, so that workers need not depend on Spark."""
-
-    broadcast: Any
-
-    def __call__(self) -> bytes:
-        return self.broadcast.value
