@@ -42,11 +42,11 @@ void bind_edit_model(nb::module_& m) {
           [](EditModel* self, In<int32_t, 1> tokens, std::array<double, 6> arcs, std::array<double, 2> share) {
             expect_tokens("tokens", tokens);
             for (const double weight : arcs)
-              if (!(weight > 0 && weight < 1)) throw nb::value_error("arcs: expected weights between 0 and 1");
+              if (!(weight > 0 && weight < 1)) throw std::invalid_argument("arcs: expected weights between 0 and 1");
             if (!(arcs[0] + arcs[1] + arcs[2] < 1))
-              throw nb::value_error("arcs: expected the first three below 1 together");
+              throw std::invalid_argument("arcs: expected the first three below 1 together");
             for (const double weight : share)
-              if (!std::isfinite(weight)) throw nb::value_error("share: expected finite weights");
+              if (!std::isfinite(weight)) throw std::invalid_argument("share: expected finite weights");
             new (self) EditModel(tokens.data(), tokens.shape(0), {arcs[0], arcs[1], arcs[2], arcs[3], arcs[4], arcs[5]},
                                  {share[0], share[1]});
           },

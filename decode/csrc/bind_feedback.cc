@@ -141,9 +141,8 @@ struct ReadTree {
     expect_parents(parents.data(), n);
     for (size_t i = 0; i < p.size(); ++i)
       if (ids.data()[i] >= 0 && !(p.data()[i] >= 0 && p.data()[i] <= 1))
-        throw nb::value_error(("p[" + std::to_string(i / p.shape(1)) + ", " + std::to_string(i % p.shape(1)) +
-                               "]: expected a probability, got " + std::to_string(p.data()[i]))
-                                  .c_str());
+        throw std::invalid_argument("p[" + std::to_string(i / p.shape(1)) + ", " + std::to_string(i % p.shape(1)) +
+                                    "]: expected a probability, got " + std::to_string(p.data()[i]));
   }
 };
 

@@ -16,9 +16,8 @@ using namespace nb::literals;
 namespace {
 
 [[noreturn]] void refuse(size_t graph, int64_t arc, const std::string& expected, int64_t got) {
-  throw nb::value_error(("graph " + std::to_string(graph) + ", arc " + std::to_string(arc) + ": expected " + expected +
-                         ", got " + std::to_string(got))
-                            .c_str());
+  throw std::invalid_argument("graph " + std::to_string(graph) + ", arc " + std::to_string(arc) + ": expected " +
+                              expected + ", got " + std::to_string(got));
 }
 
 // An array of a graph; another dtype is a TypeError.
@@ -49,7 +48,7 @@ Graph graph_of(size_t number, const nb::handle& item, const std::vector<const Au
   Graph graph{first.data(), targets.data(), tokens.data(), cost.data(), {}, static_cast<int64_t>(first.size()) - 1};
   if (graph.first[0] != 0 || graph.first[graph.states] != arcs ||
       !std::is_sorted(graph.first, first.data() + first.size()))
-    throw nb::value_error(("graph " + std::to_string(number) + ": expected arcs by state").c_str());
+    throw std::invalid_argument("graph " + std::to_string(number) + ": expected arcs by state");
   for (int64_t state = 0; state < graph.states; ++state)
     for (int64_t arc = graph.first[state]; arc < graph.first[state + 1]; ++arc)
       if (graph.targets[arc] <= state || graph.targets[arc] >= graph.states)

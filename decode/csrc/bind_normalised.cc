@@ -30,7 +30,7 @@ class Normalised {
         cost_(cost.data(), cost.data() + cost.size()),
         alpha_(alpha.data(), alpha.data() + alpha.size()) {
     if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
-      throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
+      throw std::invalid_argument("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature));
     expect_range("threads", threads, 1, 1024);
     for (const nb::handle model : models) kept_.push_back(nb::borrow(model));
     kept_.push_back(acceptor);
@@ -46,9 +46,8 @@ class Normalised {
     const size_t paths = expect_paths("uniforms", uniforms, threads);
     for (size_t i = 0; i < uniforms.size(); ++i)
       if (!(uniforms.data()[i] >= 0 && uniforms.data()[i] < 1))
-        throw nb::value_error(
-            (place("uniforms", i, paths) + ": expected a number in [0, 1), got " + std::to_string(uniforms.data()[i]))
-                .c_str());
+        throw std::invalid_argument(place("uniforms", i, paths) + ": expected a number in [0, 1), got " +
+                                    std::to_string(uniforms.data()[i]));
     auto tokens = make<int32_t>({batch_.rows, paths, batch_.slots});
     auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
     auto logq = make<double>({batch_.rows, paths});
@@ -120,10 +119,9 @@ class Normalised {
   size_t expect_paths(const char* name, const Array& array, int threads) const {
     expect_range("threads", threads, 1, 1024);
     if (array.shape(0) != batch_.rows || array.shape(2) != batch_.slots)
-      throw nb::value_error((std::string(name) + ": expected shape [" + std::to_string(batch_.rows) + ", p, " +
-                             std::to_string(batch_.slots) + "], got [" + std::to_string(array.shape(0)) + ", " +
-                             std::to_string(array.shape(1)) + ", " + std::to_string(array.shape(2)) + "]")
-                                .c_str());
+      throw std::invalid_argument(std::string(name) + ": expected shape [" + std::to_string(batch_.rows) + ", p, " +
+                                  std::to_string(batch_.slots) + "], got [" + std::to_string(array.shape(0)) + ", " +
+                                  std::to_string(array.shape(1)) + ", " + std::to_string(array.shape(2)) + "]");
     return array.shape(1);
   }
 
@@ -132,9 +130,8 @@ class Normalised {
     for (size_t i = 0; i < drafts.size(); ++i) {
       const int32_t token = drafts.data()[i];
       if (token < -1 || (token >= 0 && i % batch_.slots && drafts.data()[i - 1] < 0))
-        throw nb::value_error((place("drafts", i, paths) + ": expected token ids, then padding -1 to the end, got " +
-                               std::to_string(token))
-                                  .c_str());
+        throw std::invalid_argument(place("drafts", i, paths) +
+                                    ": expected token ids, then padding -1 to the end, got " + std::to_string(token));
     }
     return paths;
   }

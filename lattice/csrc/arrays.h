@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -35,24 +36,21 @@ Owned<T> make(std::initializer_list<size_t> shape) {
 
 inline void expect_size(const char* name, size_t got, size_t expected) {
   if (got != expected)
-    throw nb::value_error(
-        (std::string(name) + ": expected " + std::to_string(expected) + " entries, got " + std::to_string(got))
-            .c_str());
+    throw std::invalid_argument(std::string(name) + ": expected " + std::to_string(expected) + " entries, got " +
+                                std::to_string(got));
 }
 
 inline void expect_tokens(const char* name, In<int32_t, 1> tokens, int32_t least = 0) {
   for (size_t i = 0; i < tokens.shape(0); ++i)
     if (tokens.data()[i] < least)
-      throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
-                             std::to_string(tokens.data()[i]))
-                                .c_str());
+      throw std::invalid_argument(std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
+                                  std::to_string(tokens.data()[i]));
 }
 
 inline void expect_range(const char* name, int64_t got, int64_t low, int64_t high) {
   if (got < low || got > high)
-    throw nb::value_error((std::string(name) + ": expected " + std::to_string(low) + " to " + std::to_string(high) +
-                           ", got " + std::to_string(got))
-                              .c_str());
+    throw std::invalid_argument(std::string(name) + ": expected " + std::to_string(low) + " to " +
+                                std::to_string(high) + ", got " + std::to_string(got));
 }
 
 // An array that owns the vector.

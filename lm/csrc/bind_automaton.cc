@@ -51,9 +51,8 @@ void make_model(Model* self, In<uint64_t, 2> sizes, In<float, 1> root_cost, Byte
 
 void expect_token(const Automaton& lm, int64_t token, const char* name, size_t index) {
   if (token < 0 || token >= lm.vocab_size)
-    throw nb::value_error((std::string(name) + "[" + std::to_string(index) + "]: expected a token id in [0, " +
-                           std::to_string(lm.vocab_size) + "), got " + std::to_string(token))
-                              .c_str());
+    throw std::invalid_argument(std::string(name) + "[" + std::to_string(index) + "]: expected a token id in [0, " +
+                                std::to_string(lm.vocab_size) + "), got " + std::to_string(token));
 }
 
 uint32_t start(const Model& model, In<int32_t, 1> history) {
@@ -88,9 +87,9 @@ std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> t
   for (size_t b = 0; b < rows; ++b) {
     expect_state(lm, states.data()[b]);
     if (offsets.data()[b] < 0 || offsets.data()[b] > offsets.data()[b + 1])
-      throw nb::value_error(("offsets[" + std::to_string(b) + "]: expected ascending offsets from 0").c_str());
+      throw std::invalid_argument("offsets[" + std::to_string(b) + "]: expected ascending offsets from 0");
   }
-  if (offsets.data()[0] != 0) throw nb::value_error("offsets[0]: expected 0");
+  if (offsets.data()[0] != 0) throw std::invalid_argument("offsets[0]: expected 0");
   expect_size("tokens", total, offsets.data()[rows]);
   for (size_t i = 0; i < total; ++i) expect_token(lm, tokens.data()[i], "tokens", i);
   auto cost = make<float>({total});

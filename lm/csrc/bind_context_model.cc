@@ -67,9 +67,8 @@ void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> ids, In<f
   Prediction predicted{ids.data(), p.data(), 0};
   for (; predicted.size < static_cast<int>(ids.shape(0)) && predicted.ids[predicted.size] >= 0; ++predicted.size)
     if (!(predicted.p[predicted.size] >= 0 && predicted.p[predicted.size] <= 1))
-      throw nb::value_error(("p[" + std::to_string(predicted.size) + "]: expected a probability, got " +
-                             std::to_string(predicted.p[predicted.size]))
-                                .c_str());
+      throw std::invalid_argument("p[" + std::to_string(predicted.size) + "]: expected a probability, got " +
+                                  std::to_string(predicted.p[predicted.size]));
   nb::gil_scoped_release release;
   const std::lock_guard writing(model.counts().mutex());
   ContextCounts::Place place = model.place();

@@ -42,7 +42,7 @@ auto with_words(const WindowLayout& layout, Body body) {
 
 void expect_starts(const std::vector<uint32_t>& starts) {
   if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end())
-    throw nb::value_error("starts: expected ascending tokens");
+    throw std::invalid_argument("starts: expected ascending tokens");
 }
 
 RunTuple as_tuple(const Run& run) {
@@ -192,7 +192,7 @@ class RunSlices {
 };
 
 void expect_windows(size_t windows) {
-  if (windows == 0) throw nb::value_error("windows: expected at least 1, got 0");
+  if (windows == 0) throw std::invalid_argument("windows: expected at least 1, got 0");
 }
 
 void make_builder(LevelBuilder* self, int order, uint32_t vocab_size, uint32_t end_of_text,
@@ -201,14 +201,14 @@ void make_builder(LevelBuilder* self, int order, uint32_t vocab_size, uint32_t e
   expect_size("min_counts", least.size(), order);
   for (size_t i = 0; i < least.size(); ++i)
     if (least[i] < 1 || (i > 0 && least[i] < least[i - 1]))
-      throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
-  if (most < 1 || most > 1 << 20) throw nb::value_error("most: expected 1 to 2^20");
+      throw std::invalid_argument("min_counts: expected counts of at least 1 that never fall");
+  if (most < 1 || most > 1 << 20) throw std::invalid_argument("most: expected 1 to 2^20");
   new (self) LevelBuilder(layout, least, most, adjusted);
 }
 
 bool add(LevelBuilder& levels, RunSlices& slices, size_t windows) {
   if (!(slices.layout() == levels.layout()))
-    throw nb::value_error("slices: expected slices of the same order, vocabulary and end of text");
+    throw std::invalid_argument("slices: expected slices of the same order, vocabulary and end of text");
   expect_windows(windows);
   nb::gil_scoped_release release;
   return slices.each(windows, [&](const auto& key, uint64_t count, auto&) { levels.add(key, count); });

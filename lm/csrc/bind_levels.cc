@@ -22,11 +22,11 @@ class PyLevel {
  public:
   PyLevel(Ids context_token, Ids context_parent, Numbers begin, Ids token)
       : context_token_(context_token), context_parent_(context_parent), begin_(begin), token_(token) {
-    if (begin.shape(0) < 1) throw nb::value_error("begin: expected at least one entry");
+    if (begin.shape(0) < 1) throw std::invalid_argument("begin: expected at least one entry");
     level_.contexts = begin.shape(0) - 1;
     level_.grams = token.shape(0);
     if (begin.data()[0] != 0 || begin.data()[level_.contexts] != level_.grams)
-      throw nb::value_error("begin: expected offsets from 0 to the number of n-grams");
+      throw std::invalid_argument("begin: expected offsets from 0 to the number of n-grams");
     level_.begin = begin.data();
     level_.token = token.data();
     const bool root = context_token.shape(0) == 0 && level_.contexts == 1;
@@ -41,22 +41,21 @@ class PyLevel {
   const Level& get() const { return level_; }
   // A range of contexts, after checking that its offsets ascend. Others are not read: the file may be large.
   Range range(size_t from, size_t to) const {
-    if (from > to || to > level_.contexts) throw nb::value_error("range: expected from <= to <= contexts");
+    if (from > to || to > level_.contexts) throw std::invalid_argument("range: expected from <= to <= contexts");
     for (size_t context = from; context < to; ++context)
       if (level_.begin[context] > level_.begin[context + 1])
-        throw nb::value_error(
-            ("begin " + std::to_string(context + 1) + ": expected ascending offsets; the arrays are damaged").c_str());
+        throw std::invalid_argument("begin " + std::to_string(context + 1) +
+                                    ": expected ascending offsets; the arrays are damaged");
     if (level_.begin[to] > level_.grams)
-      throw nb::value_error(("begin " + std::to_string(to) + ": expected an offset of at most " +
-                             std::to_string(level_.grams) + ", got " + std::to_string(level_.begin[to]) +
-                             "; the arrays are damaged")
-                                .c_str());
+      throw std::invalid_argument("begin " + std::to_string(to) + ": expected an offset of at most " +
+                                  std::to_string(level_.grams) + ", got " + std::to_string(level_.begin[to]) +
+                                  "; the arrays are damaged");
     return {from, to};
   }
   // Only orders from 2 on have contexts with a first token.
   void expect_contexts(const char* name) const {
     if (level_.root())
-      throw nb::value_error((std::string(name) + ": expected an order of at least 2, got the unigrams").c_str());
+      throw std::invalid_argument(std::string(name) + ": expected an order of at least 2, got the unigrams");
   }
   size_t grams(Range range) const { return level_.begin[range.to] - level_.begin[range.from]; }
 
@@ -102,7 +101,7 @@ nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_c
   expect_size("count", count.shape(0), level.get().grams);
   expect_size("total", total.shape(0), level.get().contexts);
   if (kDiscounts) expect_size("discount", discount.shape(0), kDiscounts);
-  if (discount.shape(0) == 0) throw nb::value_error("discount: expected at least one entry, got none");
+  if (discount.shape(0) == 0) throw std::invalid_argument("discount: expected at least one entry, got none");
   const Counted counted{count.data(), total.data(), discount.data(), discount.shape(0)};
   return of_grams_and_contexts(level, range, [&](double* cost, double* backoff) {
     kEstimate(level.get(), below.get(), below_cost.data(), counted, range, cost, backoff);

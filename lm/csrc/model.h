@@ -26,8 +26,8 @@ class Model {
 
 inline void expect_state(const Automaton& lm, uint64_t state) {
   if (state >= lm.num_states)
-    throw nb::value_error(
-        ("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
+    throw std::invalid_argument("state: expected a state below " + std::to_string(lm.num_states) + ", got " +
+                                std::to_string(state));
 }
 
 // The suffixes of a history row [size]; shorter histories are padded with -1 in front.
