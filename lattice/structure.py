@@ -161,11 +161,8 @@ class State:
 @lru_cache(maxsize=16)
 def end_bits(ends: frozenset[int], vocab_size: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The bits of the ids in `ends`, and of all other ids below V."""
-    is_end = np.zeros(32 * ((vocab_size + 31) // 32), np.uint8)
-    is_end[[*ends]] = 1
-    ends_bits = np.packbits(is_end, bitorder="little").view(np.uint32)
-    is_end[vocab_size:] = 1
-    return ends_bits, ~np.packbits(is_end, bitorder="little").view(np.uint32)
+    bits = bits_of(ends, vocab_size)
+    return bits, bits_of(range(vocab_size), vocab_size) & ~bits
 
 
 def bits_of(tokens: Collection[int] | NDArray[np.int32], vocab_size: int) -> NDArray[np.uint32]:
