@@ -158,12 +158,8 @@ def with_sentence_marks(model: NGram) -> NGram:
     words = [*model.words, *(mark for mark in (BOS, EOS) if mark not in model.words)]
     number = {word: token for token, word in enumerate(words)}
     tables = model.to_tables()
-    grams = [
-        (tables.spell(order) if order > 1 else np.arange(tables.vocab_size, dtype=np.uint32)[:, None], cost, backoff)
-        for order, (cost, backoff) in enumerate(
-            zip(tables.cost, [*map(np.nan_to_num, tables.gram_backoffs()), np.zeros(len(tables.cost[-1]))]), 1
-        )
-    ]
+    backoffs = [*map(np.nan_to_num, tables.gram_backoffs()), np.zeros(len(tables.cost[-1]))]
+    grams = list(zip(map(tables.spell, range(1, tables.order + 1)), tables.cost, backoffs))
     for mark, place in ((BOS, 0), (EOS, -1)):
         if mark not in model.words:
             grams = [_with_copies(*own, place, number[UNK], number[mark]) for own in grams]
