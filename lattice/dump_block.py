@@ -93,6 +93,12 @@ class DumpBlock:
         return np.where(inside, self.tokens[np.where(inside, ahead, 0)], -1).astype(np.int32)
 
     @property
+    def texts(self) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """The prompt and the continuation of each sequence, int32 [m] and [n]."""
+        prompts = np.split(self.prompt_tokens.astype(np.int32), self.prompt_offsets[1:-1])
+        return list(zip(prompts, np.split(self.tokens.astype(np.int32), self.offsets[1:-1])))
+
+    @property
     def sequence_of(self) -> NDArray[np.int64]:
         """The sequence of each row, int64 [n]."""
         return np.repeat(np.arange(self.sequences), np.diff(self.offsets))

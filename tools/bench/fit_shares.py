@@ -23,7 +23,7 @@ from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.calibration import SHARES, counts_of
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.text_memory import MEMORY_SHARES, TextMemory
-from rescore.decode.lab.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
+from rescore.decode.lab.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates, p_of
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.draft_step import TOP, DraftStep
@@ -31,7 +31,6 @@ from rescore.decode.models.open import open_model
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.model.ngram import NGram
 
 NODES = 16
@@ -49,7 +48,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=10, help="prompts of each task that are decoded again")
     asked = parser.parse_args()
     dump, lm = Dump.open(asked.dump), NGram.open(asked.lm)
-    texts = [one for block in dump.blocks() for one in texts_of(block)]
+    texts = [one for block in dump.blocks() for one in block.texts]
     np.random.default_rng(0).shuffle(texts)
     evidence, p = of_text_and_memory(texts, lm, dump.header.end_of_text)
     show("MEMORY_SHARES", fit_gates(evidence, p)[: len(MEMORY_SHARES)])
@@ -62,11 +61,6 @@ def main() -> None:
 
 def show(name: str, gates: Iterable[NDArray[np.float64]]) -> None:
     print(f"{name} = (", *(f"    ({a:.2f}, {b:.2f}, {c:.2f})," for a, b, c in gates), ")", sep="\n")
-
-
-def texts_of(block: DumpBlock) -> list[Text]:
-    prompts = np.split(block.prompt_tokens.astype(np.int32), block.prompt_offsets[1:-1])
-    return list(zip(prompts, np.split(block.tokens.astype(np.int32), block.offsets[1:-1])))
 
 
 def of_text_and_memory(texts: Sequence[Text], lm: NGram, end_of_text: int) -> Knowledge:
@@ -88,10 +82,6 @@ def of_text_and_memory(texts: Sequence[Text], lm: NGram, end_of_text: int) -> Kn
 
 def unweighed(orders: int) -> _core.ContextModel:
     return counts_of((tuple(WITTEN_BELL.tolist()),) * orders, copied=tuple(WITTEN_BELL.tolist()))
-
-
-def p_of(lm: NGram, prompt: NDArray[np.int32], text: NDArray[np.int32]) -> NDArray[np.float64]:
-    return np.exp(-lm.walk(text, lm.start(prompt)).cost.astype(np.float64))
 
 
 class Recording:
@@ -127,7 +117,7 @@ def decoded_again(model: str, dump: Dump, lm: NGram, limit: int) -> Iterator[Kno
     drafter = Recording(blended_drafter(target, lm, nodes=NODES))
     stopping = Stopping(tokens=frozenset({dump.header.end_of_text}))
     for block in track(list(dump.blocks()), "decoding", console=Console(stderr=True)):
-        for prompt, text in texts_of(block)[:limit]:
+        for prompt, text in block.texts[:limit]:
             (found,) = generate(target, [prompt], drafter, Options(max_tokens=len(text), stopping=stopping))
             counts, parts = unweighed(len(SHARES)), []
             counts.extend(prompt, prompt=True)

@@ -37,7 +37,7 @@ from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.lab.bench.machine import machine
-from rescore.decode.lab.replay.recorded import RecordedHeads, text_of
+from rescore.decode.lab.replay.recorded import RecordedHeads
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
@@ -82,7 +82,7 @@ class RecordedTarget:
 
     def __init__(self, block: DumpBlock, vocab_size: int):
         self.vocab_size, self.seconds = vocab_size, 0.0
-        self.texts = [text_of(block, sequence) for sequence in range(block.sequences)]
+        self.texts = [np.concatenate(both) for both in block.texts]
         self._first = block.offsets[:-1] - np.diff(block.prompt_offsets)
         self._last = np.zeros(vocab_size, np.int64)
         self._last[block.tokens[:-1]] = np.arange(1, block.rows)

@@ -48,10 +48,7 @@ VOCABULARY = 8192  # ids are taken modulo this, so that small models are not mos
 
 def prompts_of(dump: Dump, count: int) -> list[np.ndarray]:
     """Prompts of all tasks in turn, 5 to 48 tokens long, so that batches are ragged."""
-    tasks = []
-    for task in dump.tasks:
-        block = next(dump.blocks(task))
-        tasks.append([block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])] for s in range(block.sequences)])
+    tasks = [[prompt for prompt, _ in next(dump.blocks(task)).texts] for task in dump.tasks]
     rows = [prompt for group in zip(*tasks) for prompt in group][:count]
     return [row[-(5 + 7 * i % 44) :].astype(np.int64) % VOCABULARY for i, row in enumerate(rows)]
 

@@ -313,10 +313,4 @@ def prompts_of(args: BenchDecodeArgs, model: LazyModel) -> dict[str, list[NDArra
 
 
 def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
-    import numpy as np
-
-    block = next(dump.blocks(task, rows=1 << 20))
-    return [
-        block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32)
-        for s in range(min(limit, block.sequences))
-    ]
+    return [prompt for prompt, _ in next(dump.blocks(task, rows=1 << 20)).texts[:limit]]

@@ -49,11 +49,9 @@ class RecordedTexts:
         self._before = (
             np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
         )  # tokens of a text up to a row, minus the row
-        self._whole = [text_of(block, sequence) for sequence in range(block.sequences)]
-        lengths = np.diff(block.prompt_offsets).tolist()
+        self._whole = [np.concatenate(both) for both in block.texts]
         self.texts = [
-            RequestText(whole[:length], number=number, room=len(whole) - length)
-            for number, (whole, length) in enumerate(zip(self._whole, lengths))
+            RequestText(prompt, number=number, room=len(answer)) for number, (prompt, answer) in enumerate(block.texts)
         ]
         self._read = [0] * block.sequences  # tokens of each that were in the last step, but its root token
 
@@ -102,12 +100,6 @@ def joined(blocks: Sequence[DumpBlock]) -> DumpBlock:
         sizes = np.concatenate([np.diff(getattr(block, name)) for block in blocks])
         columns[name] = np.concatenate(([0], sizes.cumsum()))
     return replace(blocks[0], **columns)
-
-
-def text_of(block: DumpBlock, sequence: int) -> NDArray[np.int32]:
-    """A sequence's prompt and continuation, int32 [m + n]."""
-    prompt, rows = parts_of(block, sequence)
-    return np.concatenate((block.prompt_tokens[prompt], block.tokens[rows])).astype(np.int32)
 
 
 def parts_of(block: DumpBlock, sequence: int) -> tuple[slice, slice]:

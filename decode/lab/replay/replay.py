@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.lab.replay.recorded import RecordedTexts, parts_of, text_of
+from rescore.decode.lab.replay.recorded import RecordedTexts
 from rescore.decode.lab.replay.table import Lines
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
@@ -275,12 +275,12 @@ def _found(
 def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: int | None = None) -> TokenTree:
     """The tree of n nodes, within the heads' slots, that a replay of the rescorer drafts at a row."""
     sausages, sequence = block.sausages([row], top_k), int(block.sequence_of[row])
-    prompt, rows = parts_of(block, sequence)
-    tokens = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
+    prompt, answer = block.texts[sequence]
+    answer = answer[: row - int(block.offsets[sequence]) + 1]
     if not rescorer.reads_text:
-        return rescorer.trees(sausages, tokens[None], n, depth=block.slots)[0]
-    text = rescorer.text(tokens[: prompt.stop - prompt.start])
-    text.append(tokens[prompt.stop - prompt.start :])
+        return rescorer.trees(sausages, np.concatenate((prompt, answer))[None], n, depth=block.slots)[0]
+    text = rescorer.text(prompt)
+    text.append(answer)
     return rescorer.trees(sausages, [text], n, depth=block.slots)[0]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.calibration import DEFAULT, Calibration, Share
-from rescore.decode.lab.replay.recorded import parts_of
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.model.ngram import NGram
 
@@ -31,22 +30,24 @@ def fit_shares(blocks: Sequence[DumpBlock], model: NGram, orders: int = len(DEFA
         raise ValueError("fit: expected at least one sequence to fit shares on, got none: tune on a larger part")
     calibration = Calibration(text=(tuple(WITTEN_BELL.tolist()),) * orders)
     stride = -(-sum(block.rows for block in blocks) // MOST_POSITIONS)
-    parts = [_evidence(block, s, model, calibration, stride) for block in blocks for s in range(block.sequences)]
+    parts = [_evidence(*text, model, calibration, stride) for block in blocks for text in block.texts]
     evidence, p = (np.concatenate(part) for part in zip(*parts))
     of_contexts = fit_gates(evidence, p)[:orders]  # the longest match's is not tuned
     return tuple(tuple(share) for share in of_contexts.tolist())
 
 
 def _evidence(
-    block: DumpBlock, sequence: int, model: NGram, calibration: Calibration, stride: int
+    prompt: NDArray[np.int32], text: NDArray[np.int32], model: NGram, calibration: Calibration, stride: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """What the running text knew of each token of a sequence, [n, orders + 1, 3], and its p in the model [n]."""
-    places, rows = parts_of(block, sequence)
-    prompt, text = block.prompt_tokens[places].astype(np.int32), block.tokens[rows].astype(np.int32)
+    """What the running text knew of each token of a continuation, [n, orders + 1, 3], and its p in the model [n]."""
     counts = calibration.counts()
     counts.extend(prompt, prompt=True)
-    p = np.exp(-model.walk(text, model.start(prompt)).cost.astype(np.float64))
-    return counts.evidence(text)[::stride, :, FOLLOWED], p[::stride]
+    return counts.evidence(text)[::stride, :, FOLLOWED], p_of(model, prompt, text)[::stride]
+
+
+def p_of(model: NGram, prompt: NDArray[np.int32], text: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The model's probability of each token of a continuation, [n]."""
+    return np.exp(-model.walk(text, model.start(prompt)).cost.astype(np.float64))
 
 
 def fit_gates(evidence: NDArray[np.float32], p: NDArray[np.float64]) -> NDArray[np.float64]:
