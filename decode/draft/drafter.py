@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -29,6 +30,13 @@ class DrafterSession(Protocol):
         """Drafts for the step's B requests. Trees and paths may be deeper than the room, which cuts them; the first n
         nodes or paths of a proposal are the one of size n.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Proposing:
+    """A session that is nothing but a function."""
+
+    propose: Callable[[DraftStep], Proposed]
 
 
 def drafts_of(proposed: Proposed, room: Sequence[int]) -> Sequence[Draft]:

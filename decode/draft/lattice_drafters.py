@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.drafter import Proposed, Proposing
 from rescore.decode.draft.lattices import Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep
@@ -32,21 +33,11 @@ class LatticeDrafter(ABC):
     lattice: Lattices
     drawn = 0
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> LatticeDrafterSession:
-        return LatticeDrafterSession(self, self.lattice.open(len(prompts)))
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> Proposing:
+        return Proposing(partial(self.draft, self.lattice.open(len(prompts))))
 
     @abstractmethod
     def draft(self, lattices: Any, step: DraftStep) -> Proposed: ...
-
-
-class LatticeDrafterSession:
-    """A drafter with no state beside its lattices."""
-
-    def __init__(self, drafter: LatticeDrafter, lattices: Any):
-        self.drafter, self.lattices = drafter, lattices
-
-    def propose(self, step: DraftStep) -> Proposed:
-        return self.drafter.draft(self.lattices, step)
 
 
 class PathDrafter(LatticeDrafter, Rescoring):

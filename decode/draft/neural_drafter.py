@@ -9,10 +9,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import Proposed
-from rescore.decode.draft.lattices import Lattices, LatticeSession
+from rescore.decode.draft.drafter import Proposing
+from rescore.decode.draft.lattices import Lattices
 from rescore.decode.draft.rescorer import alpha_of_slots, checked_alpha
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.request_text import RequestText
 from rescore.decode.models.target import Target
@@ -143,17 +142,6 @@ class NeuralDrafter:
     def __init__(self, lattice: Lattices, rescorer: NeuralRescorer):
         self.lattice, self.rescorer = lattice, rescorer
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NeuralSession:
-        return NeuralSession(
-            self.rescorer, self.lattice.open(len(prompts)), self.rescorer.open(prompts, self.lattice.slots)
-        )
-
-
-class NeuralSession:
-    """Lattices and a small model, opened for the requests of one call."""
-
-    def __init__(self, rescorer: NeuralRescorer, lattices: LatticeSession, reader: Reader):
-        self.rescorer, self.lattices, self.reader = rescorer, lattices, reader
-
-    def propose(self, step: DraftStep) -> Proposed:
-        return self.rescorer.trees(self.reader, self.lattices.sausages(step), step.texts)
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> Proposing:
+        lattices, reader = self.lattice.open(len(prompts)), self.rescorer.open(prompts, self.lattice.slots)
+        return Proposing(lambda step: self.rescorer.trees(reader, lattices.sausages(step), step.texts))

@@ -257,5 +257,5 @@ def test_every_token_read_is_recycled():
         for node, token in enumerate(last.tree.tokens.tolist()):
             path = last.tree.tokens[last.tree.path_to(node)].tolist()
             wanted[token] = predicted([*read, *path])
-    (matrix,) = drafter.session.methods
+    ((matrix,),) = drafter.session.propose.args
     assert {token: {*ids.tolist()} for token, (ids, _) in matrix._after.items()} == {x: {*p} for x, p in wanted.items()}

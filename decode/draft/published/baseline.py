@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.drafter import Proposed, Proposing
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree, Trees
@@ -38,22 +39,17 @@ class BaselineDrafter:
     def __init__(self, method: type[Method], nodes: int | None = None):
         self.method, self.nodes = method, nodes or method.published
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> BaselineSession:
-        return BaselineSession(self, [self.method() for _ in prompts])
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> Proposing:
+        return Proposing(partial(self._draft, [self.method() for _ in prompts]))
 
-
-class BaselineSession:
-    def __init__(self, drafter: BaselineDrafter, methods: list[Method]):
-        self.drafter, self.methods = drafter, methods
-
-    def propose(self, step: DraftStep) -> Proposed:
+    def _draft(self, methods: list[Method], step: DraftStep) -> Proposed:
         reads: Sequence[Read | None] = [None] * len(step.texts)
-        if self.drafter.method.predictions:
+        if self.method.predictions:
             assert step.predictions is not None, "whoever runs a drafter gives it the predictions"
-            reads = step.predictions(self.drafter.method.predictions)
-        n = self.drafter.nodes and (step.nodes or self.drafter.nodes)
+            reads = step.predictions(self.method.predictions)
+        n = self.nodes and (step.nodes or self.nodes)
         trees = []
         for place, (text, read) in enumerate(zip(step.texts, reads)):
             last = step.last[place] if step.last else None
-            trees.append(self.methods[text.number].draft(text.tokens, n, read, last))
+            trees.append(methods[text.number].draft(text.tokens, n, read, last))
         return Trees.joined(trees)
