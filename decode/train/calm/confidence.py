@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import torch
 from msgspec import Meta
@@ -15,41 +15,24 @@ from torch import Tensor
 
 from rescore.lattice.checked import Checked
 
-
-class Confidence(Protocol):
-    """A confidence measure. name: on the command line and in reports."""
-
-    name: str
-
-    def __call__(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
-        """Returns confidences in [0, 1], float32 [R, L]. state, below: states [R, L, width] after `layers` layers and
-        after one layer less.
-        """
+SOFTMAX, SATURATION = "softmax", "saturation"  # names on the command line and in reports
+Confidence = Callable[[int, Tensor, Tensor], Tensor]
+"""(layers, state, below) -> confidences in [0, 1], float32 [R, L]. state, below: states [R, L, width] after `layers`
+layers and after one layer less."""
 
 
-class SoftmaxResponse:
-    """The difference between the two largest probabilities in the distribution predicted from this layer's state.
+def softmax_margin(logits: Callable[[int, Tensor], Tensor], layers: int, state: Tensor, below: Tensor) -> Tensor:
+    """The softmax response: the difference between the two largest probabilities predicted from this layer's state.
 
     logits: logits(layers, state), [..., V] from states [..., width]. Every exit tried costs an output layer.
     """
-
-    name = "softmax"
-
-    def __init__(self, logits: Callable[[int, Tensor], Tensor]):
-        self._logits = logits
-
-    def __call__(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
-        best = self._logits(layers, state).float().softmax(dim=-1).topk(2, dim=-1).values
-        return best[..., 0] - best[..., 1]
+    best = logits(layers, state).float().softmax(dim=-1).topk(2, dim=-1).values
+    return best[..., 0] - best[..., 1]
 
 
-class Saturation:
+def saturation(layers: int, state: Tensor, below: Tensor) -> Tensor:
     """The cosine similarity of the states of successive layers, clamped at 0: how little the last layer changed."""
-
-    name = "saturation"
-
-    def __call__(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
-        return torch.cosine_similarity(state.float(), below.float(), dim=-1).clamp(min=0.0)
+    return torch.cosine_similarity(state.float(), below.float(), dim=-1).clamp(min=0.0)
 
 
 class Threshold(Checked, frozen=True, kw_only=True):

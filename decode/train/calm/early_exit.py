@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,10 +25,10 @@ from rescore.decode.models.encoder_decoder import EncodedCache, EncoderDecoderTa
 from rescore.decode.models.exit_heads import ExitHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
-from rescore.decode.train.calm.confidence import Confidence, Saturation, SoftmaxResponse, Threshold
+from rescore.decode.train.calm.confidence import SATURATION, SOFTMAX, Confidence, Threshold, saturation, softmax_margin
 from rescore.decode.train.calm.gates import ExitPass, GatedDecoder
 
-CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
+CONFIDENCES = (SOFTMAX, SATURATION, ExitHeads.name)
 
 
 class LayeredModel:
@@ -161,8 +162,8 @@ class ExitSetting:
         return LossyEarlyExitTarget(layered, self._of(layered, heads), self.threshold, self.exits, translate)
 
     def _of(self, layered: LayeredModel, heads: ExitHeads | None) -> Confidence:
-        if self.confidence == Saturation.name:
-            return Saturation()
+        if self.confidence == SATURATION:
+            return saturation
         if self.confidence == ExitHeads.name:
             if heads is None:
                 raise ValueError(
@@ -170,8 +171,8 @@ class ExitSetting:
                 )
             return heads
         if heads is None:
-            return SoftmaxResponse(lambda layers, state: layered.logits(state))
-        return SoftmaxResponse(lambda layers, state: layered.logits(heads.translate(layers, state)))
+            return partial(softmax_margin, lambda layers, state: layered.logits(state))
+        return partial(softmax_margin, lambda layers, state: layered.logits(heads.translate(layers, state)))
 
 
 def usual_exits(depth: int) -> tuple[int, ...]:

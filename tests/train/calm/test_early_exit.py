@@ -17,7 +17,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.train.calm.confidence import Saturation, SoftmaxResponse, Threshold
+from rescore.decode.train.calm.confidence import Threshold, saturation, softmax_margin
 from rescore.decode.train.calm.early_exit import LayeredModel, LossyEarlyExitTarget, early_exit_texts
 from rescore.decode.train.calm.exit_training import (
     ExitStates,
@@ -52,7 +52,7 @@ def opened(model) -> LayeredModel:
 
 
 def leaving(layered: LayeredModel, value: float, *, confidence=None, exits=range(1, DEPTH), **options):
-    confidence = confidence or SoftmaxResponse(lambda layers, state: layered.logits(state))
+    confidence = confidence or partial(softmax_margin, lambda layers, state: layered.logits(state))
     return LossyEarlyExitTarget(layered, confidence, Threshold(value=value, **options), list(exits))
 
 
@@ -132,7 +132,7 @@ def test_saturation_is_the_cosine_of_successive_states():
     states = model.model(input_ids=ids, output_hidden_states=True).hidden_states
     cosines = [torch.nn.functional.cosine_similarity(a, b, dim=-1)[0, 4] for a, b in zip(states, states[1:-1])]
     best = max(range(1, DEPTH - 1), key=lambda layer: float(cosines[layer]))
-    target = leaving(layered, float(cosines[best]) - 1e-4, confidence=Saturation(), exits=range(2, DEPTH))
+    target = leaving(layered, float(cosines[best]) - 1e-4, confidence=saturation, exits=range(2, DEPTH))
     read_in_two(target, ids, 4)
     assert target.opened.layers == [[DEPTH, best + 1]]
 
