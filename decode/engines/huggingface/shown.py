@@ -7,6 +7,7 @@ from __future__ import annotations
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def show(
     said = logging.get_verbosity()
     logging.set_verbosity_error()  # or it tells of the arguments that it gives itself
     try:
-        target.model.generate(**{**inputs, **floats}, do_sample=False, custom_generate=_Opening(target))
+        target.model.generate(**{**inputs, **floats}, do_sample=False, custom_generate=partial(_opening, target))
     except _Reached as reached:
         return reached.shown
     finally:
@@ -94,30 +95,25 @@ def show(
     raise AssertionError("generate decodes")
 
 
-class _Opening:
+@torch.inference_mode()
+def _opening(
+    reader: ReadTarget,
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    **given: Any,
+) -> Any:
     """Called by `generate` in place of its loop."""
-
-    def __init__(self, target: ReadTarget):
-        self._target = target
-
-    @torch.inference_mode()
-    def __call__(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
-        generation_config: Any,
-        **given: Any,
-    ) -> Any:
-        call = GenerateCall.of(model, input_ids, logits_processor, stopping_criteria, generation_config, {}, given)
-        if isinstance(self._target, EncoderDecoderTarget):
-            target: Target = self._target.of_states(given["encoder_outputs"][0], given.get("attention_mask"))
-        else:
-            past, expected = read_prompts(model, input_ids, generation_config, given, None)
-            target = RememberingTarget(self._target, past, call.pads, call.shift, expected)
-        prompts = [prompt.astype(np.int32) for prompt in call.prompts()]
-        raise _Reached(Shown(target=target, prompts=prompts, processors=tuple(logits_processor)))
+    call = GenerateCall.of(model, input_ids, logits_processor, stopping_criteria, generation_config, {}, given)
+    if isinstance(reader, EncoderDecoderTarget):
+        target: Target = reader.of_states(given["encoder_outputs"][0], given.get("attention_mask"))
+    else:
+        past, expected = read_prompts(model, input_ids, generation_config, given, None)
+        target = RememberingTarget(reader, past, call.pads, call.shift, expected)
+    prompts = [prompt.astype(np.int32) for prompt in call.prompts()]
+    raise _Reached(Shown(target=target, prompts=prompts, processors=tuple(logits_processor)))
 
 
 def _processor(folder: Path) -> Any:
