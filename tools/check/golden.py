@@ -34,19 +34,17 @@ DIGITS = 9  # figures are quotients of integers
 def without_heads(dump: Dump, path: Path) -> Path:
     """A copy of a dump that has the target's own predictions alone."""
     with DumpWriter(path, structs.replace(dump.header, heads=1, tasks=(), shards=())) as writer:
-        for block in dump.blocks():
-            for s in range(block.sequences):
-                one = block.part(s, s + 1)
-                along = {name: getattr(one, name) for name in ("prompt_topk_ids", "prompt_topk_logp", "seeds")}
-                writer.add(
-                    one.task,
-                    prompt=one.prompt_tokens,
-                    tokens=one.tokens,
-                    topk_ids=one.topk_ids[:, :1],
-                    topk_logp=one.topk_logp[:, :1],
-                    entropy=one.entropy[:, :1],
-                    **{name: value for name, value in along.items() if value is not None},
-                )
+        for one in dump.blocks(rows=1):
+            along = {name: getattr(one, name) for name in ("prompt_topk_ids", "prompt_topk_logp", "seeds")}
+            writer.add(
+                one.task,
+                prompt=one.prompt_tokens,
+                tokens=one.tokens,
+                topk_ids=one.topk_ids[:, :1],
+                topk_logp=one.topk_logp[:, :1],
+                entropy=one.entropy[:, :1],
+                **{name: value for name, value in along.items() if value is not None},
+            )
     return path
 
 

@@ -72,7 +72,7 @@ def _sequences(
     dump: Dump, tasks: Sequence[str], rescorer: Rescorer, calibration: Calibration, nodes: int, most: int
 ) -> Iterator[dict[str, Any]]:
     """One of each task in turn, with the passes that the tree's accepted lengths say."""
-    blocks = [islice(_single(dump, task), most) for task in tasks]
+    blocks = [islice(dump.blocks(task, rows=1), most) for task in tasks]
     found = [block for turn in zip_longest(*blocks) for block in turn if block]
     if not found:
         return
@@ -92,11 +92,6 @@ def _sequences(
             "tokens": block.tokens.tolist(),
             "passes": list(_passes(block, rescorer, of_trees)),
         }
-
-
-def _single(dump: Dump, task: str) -> Iterator[DumpBlock]:
-    """Blocks of one sequence."""
-    return (block.part(place, place + 1) for block in dump.blocks(task) for place in range(block.sequences))
 
 
 def _replay(name: str, rescorer: Rescorer, nodes: int, *, everywhere: bool) -> DrafterReplay:
