@@ -158,7 +158,7 @@ def index_rows(
     also  bool [n], n-grams of the last level that are contexts even if no row needs them (and so are their suffixes)
     """
     below, order = levels[-1], len(levels) + 1
-    context = _find_grams(levels, rows[:, :-1])
+    context = below.find(_find_contexts(levels, rows[:, :-2]), rows[:, -2])  # as n-grams of the last level
     _refuse(context < 0, rows, "has no context: without its last token it is not an n-gram of the model")
     grams = np.flatnonzero((np.bincount(context, minlength=len(below)) > 0) | also)
     spelled = spell(levels, order - 1)[grams]
@@ -179,11 +179,6 @@ def index_rows(
         context_token=spelled[:, 0].copy(), context_parent=parent.astype(np.uint32), begin=begin, token=rows[by_key, -1]
     )
     return level, by_key, grams
-
-
-def _find_grams(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The index of each row among the n-grams of the last level, -1 if it is not there."""
-    return levels[-1].find(_find_contexts(levels, rows[:, :-1]), rows[:, -1])
 
 
 def _find_contexts(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
