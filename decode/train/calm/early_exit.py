@@ -7,7 +7,7 @@ model's own; `calibration` bounds by how much.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from rescore.decode.models.exit_heads import ExitHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.decode.train.calm.confidence import SATURATION, SOFTMAX, Confidence, Threshold, saturation, softmax_margin
-from rescore.decode.train.calm.gates import ExitPass, GatedDecoder
+from rescore.decode.train.calm.gates import ExitPass, GatedDecoder, untranslated
 
 CONFIDENCES = (SOFTMAX, SATURATION, ExitHeads.name)
 
@@ -75,7 +75,7 @@ class LossyEarlyExitTarget:
 
     confidence  confidence of a layer's states, in [0, 1]
     exits       numbers of layers, 1..depth - 1, after which tokens may exit
-    translate   translate(layers, state) maps a state to the input of the final norm; None: the state itself
+    translate   translate(layers, state) maps a state to the input of the final norm
     opened      the rows of the last call
 
     The states of a position depend only on the positions it attends to, so batching and drafts do not change texts.
@@ -89,14 +89,14 @@ class LossyEarlyExitTarget:
         confidence: Confidence,
         threshold: Threshold,
         exits: Sequence[int],
-        translate: Any = None,
+        translate: Callable[[int, Tensor], Tensor] = untranslated,
     ):
         if not exits or not all(1 <= one < layered.depth for one in exits):
             raise ValueError(f"exits: expected layers from 1 on, below the last, {layered.depth}, got {list(exits)}")
         self.layered, self.inner = layered, layered.target
         self.confidence, self.threshold = confidence, threshold
         self.exits = frozenset(exits)
-        self._translate = translate or (lambda layers, state: state)
+        self._translate = translate
         self.vocab_size, self.context, self.trees = self.inner.vocab_size, self.inner.context, self.inner.trees
         self.opened: ExitRows | None = None
         self._rows: WeakKeyDictionary[SlotCache, ExitRows] = WeakKeyDictionary()
@@ -158,21 +158,14 @@ class ExitSetting:
 
     def target(self, layered: LayeredModel, heads: ExitHeads | None) -> LossyEarlyExitTarget:
         """Makes the target. heads: trained exit heads; None: states are not translated."""
-        translate = heads.translate if heads is not None else None
-        return LossyEarlyExitTarget(layered, self._of(layered, heads), self.threshold, self.exits, translate)
-
-    def _of(self, layered: LayeredModel, heads: ExitHeads | None) -> Confidence:
-        if self.confidence == SATURATION:
-            return saturation
-        if self.confidence == ExitHeads.name:
-            if heads is None:
-                raise ValueError(
-                    "confidence: expected exit heads for a classifier, got none; train them with rescore calm train"
-                )
-            return heads
-        if heads is None:
-            return partial(softmax_margin, lambda layers, state: layered.logits(state))
-        return partial(softmax_margin, lambda layers, state: layered.logits(heads.translate(layers, state)))
+        translate = heads.translate if heads is not None else untranslated
+        if self.confidence == ExitHeads.name and heads is None:
+            raise ValueError(
+                "confidence: expected exit heads for a classifier, got none; train them with rescore calm train"
+            )
+        softmax = partial(softmax_margin, lambda layers, state: layered.logits(translate(layers, state)))
+        confidences: dict[str, Any] = {SOFTMAX: softmax, SATURATION: saturation, ExitHeads.name: heads}
+        return LossyEarlyExitTarget(layered, confidences[self.confidence], self.threshold, self.exits, translate)
 
 
 def usual_exits(depth: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads, scale_rms
 from rescore.decode.models.target import Block
 from rescore.decode.train.calm.early_exit import LayeredModel
-from rescore.decode.train.calm.gates import ExitPass
+from rescore.decode.train.calm.gates import ExitPass, untranslated
 
 CHUNK = 256  # positions whose logits are computed at once
 RIDGE = 0.01  # relative to the mean square of the states' coordinates
@@ -64,7 +64,7 @@ def exit_states(
         block = Block.of_texts([ids], [0], layered.target.device)
         recorder = _Recorder(len(text))
         watched = frozenset((*exits, layered.depth))
-        started = ExitPass(block.ids.shape, layered.depth, watched, recorder, _unchanged, block.ids.device)
+        started = ExitPass(block.ids.shape, layered.depth, watched, recorder, untranslated, block.ids.device)
         with layered.gated.running(started, cache):
             layered.target.read(block, cache)
         last = recorder.seen.pop(layered.depth)
@@ -90,10 +90,6 @@ class _Recorder:
 def best_tokens(layered: LayeredModel, states: Tensor) -> Tensor:
     """Returns the most probable token after each of the states [n, width], int64 [n] on the CPU."""
     return torch.cat([layered.logits(chunk).argmax(dim=-1).cpu() for chunk in states.split(CHUNK)])
-
-
-def _unchanged(layers: int, state: Tensor) -> Tensor:
-    return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,11 @@ from rescore.decode.models.decoder_layers import DecoderLayers
 from rescore.decode.models.slot_cache import SlotCache
 
 
+def untranslated(layers: int, state: Tensor) -> Tensor:
+    """The state as it is, where there are no exit heads to translate it."""
+    return state
+
+
 class ExitPass:
     """The state shared by the gates of one pass.
 
