@@ -19,7 +19,7 @@ void narrow_linear(uintptr_t x, uintptr_t weights, uintptr_t y, int64_t rows, in
                    int threads) {
   for (const int64_t width : {inputs, outputs})
     if (width < kMultiple || width % kMultiple)
-      throw nb::value_error(("expected widths of 16 times a number, got " + std::to_string(width)).c_str());
+      throw std::invalid_argument("expected widths of 16 times a number, got " + std::to_string(width));
   const NarrowLinear layer{reinterpret_cast<const float*>(weights),
                            reinterpret_cast<const float*>(x),
                            reinterpret_cast<float*>(y),

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -66,6 +66,7 @@ class PassCosts:
 
     tokens: NDArray[np.int64]
     seconds: NDArray[np.float64]
+    _of: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # what `of` has returned
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 1 or self.tokens.shape != self.seconds.shape or not self.tokens.size:
@@ -101,6 +102,13 @@ class PassCosts:
         beyond: NDArray[np.float64] = slopes.max() * np.maximum(tokens - self.tokens[-1], 0)
         return inside + beyond
 
+    def of(self, tokens: int) -> float:
+        """The same of one width; asked for again, it takes no arithmetic."""
+        seconds = self._of.get(tokens)
+        if seconds is None:
+            seconds = self._of[tokens] = float(self.at(tokens))
+        return seconds
+
 
 class PassTimes:
     """Seconds of a target's passes by width, the tokens that they read in all rows together.
@@ -117,26 +125,19 @@ class PassTimes:
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
         self._costs: PassCosts | None = None  # the latest ones
-        self._expected: dict[int, float] = {}  # seconds by these, of widths that were asked for
         self._spent = self._tried = 0.0  # seconds of all passes, and of those beyond what was expected
         self.version = 0  # of what `costs` says, 0 where nothing is known; ageing alone changes it now and then
 
     def note(self, tokens: int, seconds: float) -> None:
         """Records a pass."""
         before = self._seconds.get(tokens, ())
-        expected = self._seconds_at(tokens) if self._costs and self._last else seconds
+        expected = self._costs.of(tokens) if self._costs and self._last else seconds
         self._spent, self._tried = self._spent + seconds, self._tried + max(seconds - expected, 0.0)
         self._seconds[tokens] = latest = (*before, seconds)[-REMEMBERED:]
         self._passes += 1
         self._last[tokens] = self._passes  # after them, since other threads read the seconds of the widths in it
         if len(before) < SURE or abs(min(latest) / min(before) - 1) > SAME or not self._passes % RENEWED:
             self.version += 1
-
-    def _seconds_at(self, tokens: int) -> float:
-        assert self._costs is not None
-        if tokens not in self._expected:
-            self._expected[tokens] = float(self._costs.at(tokens))
-        return self._expected[tokens]
 
     def known(self) -> list[int]:
         """Returns the widths that were measured, ascending."""
@@ -164,8 +165,8 @@ class PassTimes:
         next_seconds = seconds[-1] + slope * (next_width - widths[-1])
         widths += [next_width, next_width + FAR]
         seconds = np.append(seconds, [next_seconds, next_seconds + FAR * fastest[0] / rows])
-        self._costs, self._expected = PassCosts(tokens=np.array(widths), seconds=seconds), {}
-        return self._costs
+        self._costs = costs = PassCosts(tokens=np.array(widths), seconds=seconds)
+        return costs
 
     def _trust(self, tokens: int) -> float:
         return float(0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING))
@@ -471,8 +472,7 @@ class WidthSession:
         self.promised = 1.0  # tokens of each request that the last step was expected to bring
         self._untried = 0  # steps until larger trees are searched again, where passes are fixed
         self._tail: int | None = None
-        # What costs are of, the latest ones, and by these the seconds of passes over trees of each size.
-        self._costs: tuple[Any, PassCosts, dict[int, float]] | None = None
+        self._costs: tuple[Any, PassCosts] | None = None  # what they are of, and the latest
 
     @property
     def wanted(self) -> int:
@@ -520,13 +520,11 @@ class WidthSession:
         if min(room) < nodes:
             p[trees.depths > np.array(room)[:, None]] = 0
         sizes = [*(n for n in self.sizes if n < nodes), nodes]
-        key = self.pace.version, self.requests, rows, self._tail
+        key = self.pace.version, rows
         if self._costs is None or self._costs[0] != key:
-            self._costs = key, self.pace.costs(_rows(self._fixed, rows)), {}
-        _, costs, known = self._costs
-        if new := [n for n in sizes if n not in known]:
-            known.update(zip(new, costs.at([self._tokens(n) for n in new]).tolist()))
-        seconds = [known[n] for n in sizes]
+            self._costs = key, self.pace.costs(_rows(self._fixed, rows))
+        costs = self._costs[1]
+        seconds = [costs.of(self._tokens(n)) for n in sizes]
         sums = p.sum(axis=0).cumsum().tolist()
         accepted = [sums[n - 1] if n else 0.0 for n in sizes]
         if self._tail is not None:

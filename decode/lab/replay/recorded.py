@@ -49,9 +49,10 @@ class RecordedTexts:
         self._before = (
             np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
         )  # tokens of a text up to a row, minus the row
-        self._whole = [np.concatenate(both) for both in block.texts]
+        texts = block.texts
+        self._whole = [np.concatenate(both) for both in texts]
         self.texts = [
-            RequestText(prompt, number=number, room=len(answer)) for number, (prompt, answer) in enumerate(block.texts)
+            RequestText(prompt, number=number, room=len(answer)) for number, (prompt, answer) in enumerate(texts)
         ]
         self._read = [0] * block.sequences  # tokens of each that were in the last step, but its root token
 
