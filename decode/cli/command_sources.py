@@ -277,6 +277,7 @@ class CommandSources:
 
     def _require_tokenizer(self, model: NGram, path: Path) -> None:
         with value_errors_of(path):
+            model.require_tokens()
             model.require_tokenizer(self.model.tokenizer.sha256, self.facts.vocab_size, self._words)
 
 

@@ -34,7 +34,7 @@ from rescore.lm.build.sources import counts_source, is_counts, token_source
 from rescore.lm.build.staged import Resources, StagedBuild
 from rescore.lm.build.tokens import Numbered, numbered_tokens
 from rescore.lm.build.work import WorkFolder
-from rescore.lm.model.arpa import UNK, ArpaOptions, Words
+from rescore.lm.model.arpa import ArpaOptions, Words
 from rescore.lm.model.arpa_write import ends_sentences, unwritable_word
 from rescore.lm.model.formats import is_arpa, load, save
 from rescore.lm.model.ngram import NGram
@@ -126,7 +126,7 @@ def vocabulary_of(model: NGram, end_of_text: int | None) -> Vocabulary | None:
     """The words of a word model as a tokenizer. None for models of tokens or ids, without <unk>, or without the id that
     ends sentences.
     """
-    if model.words is None or UNK not in model.words or end_of_text is None or "tokenizer" in model.metadata:
+    if model.words is None or not model.of_words or end_of_text is None:
         return None
     return Vocabulary(spelled=model.words, end_of_text=end_of_text)
 

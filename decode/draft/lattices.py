@@ -62,7 +62,9 @@ class Rescoring:
     rescorer: Rescorer
 
     def fitted(self: Rescored, vocab_size: int) -> Rescored:
-        """This drafter for a target of `vocab_size` ids. ValueError if its models know more."""
+        """This drafter for a target of `vocab_size` ids. ValueError if its models know more, or words."""
+        for model in self.rescorer.models:
+            model.require_tokens()
         rescorer, own = self.rescorer.widened(vocab_size), self
         if rescorer is not self.rescorer:
             own = copy(self)

@@ -120,6 +120,7 @@ class TextDrafter:
         if model is None:
             model = NGram.uniform(vocab_size or (memory.vocab_size if memory else VOCAB_SIZE))
         self._most = vocab_size or max(VOCAB_SIZE, model.vocab_size)
+        model.require_tokens()
         model = model.widened(vocab_size or max(model.vocab_size, memory.vocab_size if memory else 0))
         calibration = calibration or HEADLESS
         if calibration.text is None:
@@ -229,6 +230,8 @@ class TextDrafter:
                 if row.memory is not None:
                     row.memory.check(self._most)
                 texts[-1].memory, texts[-1].lm = row.memory or self.memory, model_of(row.lm)
+                if lm := texts[-1].lm:
+                    lm.require_tokens()
         except BaseException:
             self._put([text for text in texts if text.size])
             raise

@@ -234,6 +234,7 @@ class ActiveRequest:
                 f"rescore.load({os.fspath(request.lm)!r})"
             )
         if request.lm is not None:
+            request.lm.require_tokens()
             self.text.lm = request.lm.widened(target.vocab_size)
         self.shaping = shaping.with_processors(request.processors)
         self.stopping = stopping.with_criterion(request.criterion)

@@ -14,20 +14,21 @@ from torch.nn import functional
 
 from rescore import _core
 from rescore.decode.models.decoder_layers import with_attributes
+from rescore.decode.models.grouped_attention import grouping
 
 FEWEST = 4  # tokens; for fewer, libraries take as long as for one
 MULTIPLE = 16  # of the widths of layers that the core reads
 
 
 def narrowed(module: Any) -> Any:
-    """A view of a module whose linear layers are run by the core where few tokens pass them; the module itself if it
-    has none of these, is compiled, or its parts cannot be replaced. It is of the module as it is now: weights, buffers
-    and hooks are shared, attributes that are set later are not.
+    """A view of a module whose linear layers are run by the core where few tokens pass them, and whose heads in groups
+    share keys there; the module itself if it has none of these, is compiled, or its parts cannot be replaced. It is of
+    the module as it is now: weights, buffers and hooks are shared, attributes that are set later are not.
     """
-    if not _core.most_narrow_rows() or any(part._compiled_call_impl is not None for part in module.modules()):
+    if any(part._compiled_call_impl is not None for part in module.modules()):
         return module
     try:
-        return with_attributes(module, lambda part: {"forward": _Forward(part)} if _fits(part) else {})
+        return with_attributes(module, lambda part: {"forward": _Forward(part)} if _fits(part) else grouping(part))
     except ValueError:  # a part has a forward of its own
         return module
 
@@ -57,7 +58,8 @@ def _plain(tensor: Tensor) -> bool:
 
 def _fits(part: Any) -> bool:
     return (
-        type(part) is nn.Linear
+        _core.most_narrow_rows() > 0
+        and type(part) is nn.Linear
         and type(part.weight) is nn.Parameter
         and _plain(part.weight)
         and not (part.in_features % MULTIPLE or part.out_features % MULTIPLE)

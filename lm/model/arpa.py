@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from rescore.lm.model.compressed import STDIN, Damaged, open_text
 from rescore.lm.model.gram_rows import BadRow, tables_of_rows
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
-from rescore.lm.model.ngram import NGram
+from rescore.lm.model.ngram import UNK, NGram
 from rescore.lm.model.tables import NEVER
 
 LN10 = float(np.log(10.0))
-BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+BOS, EOS = "<s>", "</s>"
 CAPITALS = "<UNK>"  # means <unk>, as in KenLM; all other spellings are ordinary words
 MAX_LOG10 = 1e6
 IMPOSSIBLE_LOG10 = -1e5  # -inf is read as this, as costs are finite; it is 0 as a probability

@@ -18,6 +18,8 @@ from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, deco
 from rescore.lm.model.grams import MAX_VOCABULARY, Grams, check_vocabulary
 from rescore.lm.model.tables import Tables
 
+UNK = "<unk>"
+
 
 class Walk(NamedTuple):
     """The costs, n-gram orders and states of a text under a model.
@@ -77,6 +79,11 @@ class NGram:
     def end_of_text(self) -> int | None:
         """The id of the token that separates documents, from the metadata; None if they do not give it."""
         return self._special("end_of_text")
+
+    @property
+    def of_words(self) -> bool:
+        """Whether its ids number words of text split at white space, not a tokenizer's tokens."""
+        return self.words is not None and UNK in self.words and "tokenizer" not in self.metadata
 
     @property
     def arrays(self) -> Arrays:
@@ -244,7 +251,7 @@ class NGram:
         if self.words is None:
             raise ValueError("words: this model has token ids only")
         known = {word: number for number, word in enumerate(self.words)}
-        unknown = known.get("<unk>", known.get("<UNK>", -1))
+        unknown = known.get(UNK, known.get("<UNK>", -1))
         ids = np.array([known.get(word, unknown) for word in words], np.int32)
         if (ids < 0).any():
             raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: not in the model, which has no <unk>")
@@ -268,6 +275,14 @@ class NGram:
             "words": self.words is not None,
             **{name: value for name, value in self.metadata.items() if name != "ngrams"},
         }
+
+    def require_tokens(self) -> None:
+        """Raises ValueError for a model of words, whose ids are no target's."""
+        if self.of_words:
+            raise ValueError(
+                "n-gram model: expected one of the target's tokens, got one of words; build it with the target's "
+                "tokenizer, rescore lm build --tokenizer"
+            )
 
     def require_tokenizer(
         self,

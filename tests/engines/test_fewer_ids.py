@@ -1,5 +1,6 @@
 """Sources that know fewer ids than the target: tokens added later, padded logits. Every text is plain `generate`'s."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -111,7 +112,11 @@ def test_a_text_drafter_goes_on_and_drafts_what_it_can(vocab_size):
     assert ours.tokens[0] == theirs.tokens[0]
 
 
-def test_sources_of_more_ids_are_refused():
+def test_sources_of_more_ids_or_of_words_are_refused():
+    words = replace(LM, words=("<unk>", *map(str, range(1, KNOWN))))
+    for source in (words, ngram_drafter(words, slots=4, nodes=8)):
+        refuses(ValueError, partial(generated, custom_generate=Drafting(source)), "tokens", "words")
+    refuses(ValueError, lambda: TextDrafter(words), "tokens", "words")
     for source in (LM.widened(V + 1), ngram_drafter(LM.widened(V + 1), slots=4, nodes=8)):
         refuses(ValueError, partial(generated, custom_generate=Drafting(source)), V, V + 1)
 

@@ -140,6 +140,7 @@ def fitted_models(dump: Dump, models: Sequence[NGram]) -> list[NGram]:
                 f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
                 "build the model with the tokenizer that the dump was made with"
             )
+        model.require_tokens()
         if dump.header.tokenizer_sha256:
             model.require_tokenizer(dump.header.tokenizer_sha256)
     return [model.widened(dump.header.vocab_size) for model in models]
