@@ -1,6 +1,7 @@
 // The weights come from memory once, which takes longer than all arithmetic with a few rows. So some of their rows are
-// laid out in the first cache, where files may have left them across its lines, and multiplied with three rows of x at
-// a time, as many sums as there are registers for, while the next ones are on their way.
+// multiplied with all rows of x at once, as many sums as there are registers for, while the next ones are on their way.
+// With more rows of x, weights are laid out in the first cache, where files may have left them across its lines, and
+// multiplied with three rows at a time.
 
 #include "narrow_linear.h"
 
@@ -23,13 +24,12 @@ constexpr int kWide = 8, kMostRows = 20;
 #else
 constexpr int kWide = 4, kMostRows = 0;
 #endif
-constexpr int kTogether = kWide / 2;  // rows of weights; times kOfX sums, in registers
-constexpr int kOfX = 3;
-constexpr int64_t kPart = 1024;      // inputs at a time, at most
-constexpr int64_t kShare = 32;       // outputs that a thread takes at once
-constexpr int64_t kAlone = 1 << 16;  // weights that are worth no second thread
+constexpr int64_t kPart = 1024, kShortPart = 384;  // inputs at a time, at most; of longer rows, with few rows of x
+constexpr int64_t kFew = 18;
+constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
+constexpr int64_t kShare = 32;          // outputs that a thread takes at once
+constexpr int64_t kAlone = 1 << 16;     // weights that are worth no second thread
 using Floats = float __attribute__((vector_size(4 * kWide)));
-using Totals = float __attribute__((vector_size(4 * kTogether)));
 using Lanes = std::make_integer_sequence<int, kWide>;
 
 Floats load(const float* from) {
@@ -64,8 +64,19 @@ template <int n>
     return folded<2 * kWide / n>(groups<n / 2>(sums), groups<n / 2>(sums + n / 2), Lanes{});
 }
 
-// Some rows of weights, of some of the inputs, multiplied with rows of x.
+// The sum of each group of `width` lanes, in the first lanes.
+template <int width>
+[[gnu::always_inline]] inline Floats totals(const Floats& lanes) {
+  if constexpr (width == 1)
+    return lanes;
+  else
+    return totals<width / 2>(folded<width>(lanes, lanes, Lanes{}));
+}
+
+// Some rows of weights, of some of the inputs, multiplied with at most `of_x` rows of x at once.
+template <int of_x>
 struct Tile {
+  static constexpr int kTogether = std::max(kWide * 3 / 2 / of_x, 1);           // a sum for each pair, in registers
   alignas(64) std::array<std::array<float, kPart + kWide>, kTogether> weights;  // rows in different sets of the cache
   const float* from;                                                            // [.., stride]; those after them follow
   int64_t stride, inputs;
@@ -87,24 +98,34 @@ struct Tile {
           stop += stride;
         }
       }
-      Floats of_x[n];
-      for (int j = 0; j < n; ++j) of_x[j] = load(x + j * stride + i);
-      for (int row = 0; row < kTogether; ++row) {
+      const auto weights_of = [&](int row) {
         float* const laid = weights[row].data() + i;
-        Floats of_row = load(is_first ? from + row * stride + i : laid);
-        keep(of_row);
-        if (is_first && steps > 1) std::memcpy(laid, &of_row, sizeof of_row);
-        for (int j = 0; j < n; ++j) sums[j][row] += of_row * of_x[j];
+        Floats lanes = load(is_first ? from + row * stride + i : laid);
+        keep(lanes);
+        if (is_first && steps > 1) std::memcpy(laid, &lanes, sizeof lanes);
+        return lanes;
+      };
+      if constexpr (n < kTogether) {
+        Floats xs[n];
+        for (int j = 0; j < n; ++j) xs[j] = load(x + j * stride + i);
+        for (int row = 0; row < kTogether; ++row) {
+          const Floats lanes = weights_of(row);
+          for (int j = 0; j < n; ++j) sums[j][row] += lanes * xs[j];
+        }
+      } else {
+        Floats rows[kTogether];
+        for (int row = 0; row < kTogether; ++row) rows[row] = weights_of(row);
+        for (int j = 0; j < n; ++j) {
+          Floats lanes = load(x + j * stride + i);
+          keep(lanes);
+          for (int row = 0; row < kTogether; ++row) sums[j][row] += rows[row] * lanes;
+        }
       }
     }
     for (int j = 0; j < n; ++j) {
-      const Floats pairs = groups<kTogether>(sums[j]), twice = folded<2>(pairs, pairs, Lanes{});
+      const Floats found = totals<kWide / kTogether>(groups<kTogether>(sums[j]));
       float* const to = y + j * outputs;
-      Totals totals, before{};
-      if (!begins) std::memcpy(&before, to, sizeof before);
-      std::memcpy(&totals, &twice, sizeof totals);
-      totals += before;
-      std::memcpy(to, &totals, sizeof totals);
+      for (int row = 0; row < kTogether; ++row) to[row] = found[row] + (begins ? 0 : to[row]);
     }
   }
 };
@@ -122,36 +143,37 @@ struct Shared {
   const NarrowLinear& layer;
   std::atomic<int64_t> next{0};
 
-  void work() {
-    Tile tile;
-    tile.stride = layer.inputs;
-    for (int64_t from = next.fetch_add(kShare); from < layer.outputs; from = next.fetch_add(kShare))
-      for (int64_t row = from; row < std::min(from + kShare, layer.outputs); row += kTogether) rows_from(row, tile);
+  template <int of_x>
+  static void work(void* of) {
+    Shared& shared = *static_cast<Shared*>(of);
+    const int64_t outputs = shared.layer.outputs;
+    Tile<of_x> tile;
+    tile.stride = shared.layer.inputs;
+    for (int64_t from = shared.next.fetch_add(kShare); from < outputs; from = shared.next.fetch_add(kShare))
+      for (int64_t row = from; row < std::min(from + kShare, outputs); row += tile.kTogether)
+        shared.rows_from(row, tile);
   }
 
-  void rows_from(int64_t row, Tile& tile) const {
-    for (int64_t first = 0; first < layer.inputs; first += kPart) {
+  template <int of_x>
+  void rows_from(int64_t row, Tile<of_x>& tile) const {
+    const int64_t part = layer.inputs <= kPart || layer.rows > kFew ? kPart : kShortPart;
+    const int steps = static_cast<int>((layer.rows + of_x - 1) / of_x);
+    for (int64_t first = 0; first < layer.inputs; first += part) {
       tile.from = layer.weights + row * layer.inputs + first;
-      tile.inputs = std::min(kPart, layer.inputs - first);
-      const int steps = static_cast<int>((layer.rows + kOfX - 1) / kOfX);
+      tile.inputs = std::min(part, layer.inputs - first);
       step_of<true>(tile, row, first, 0, steps);
       for (int step = 1; step < steps; ++step) step_of<false>(tile, row, first, step, steps);
     }
   }
 
-  template <bool is_first>
-  void step_of(Tile& tile, int64_t row, int64_t first, int step, int steps) const {
-    const int64_t at = step * kOfX;
+  template <bool is_first, int of_x, int n = of_x>
+  void step_of(Tile<of_x>& tile, int64_t row, int64_t first, int step, int steps) const {
+    const int64_t at = step * of_x;
+    if constexpr (n > 1)
+      if (layer.rows - at < n) return step_of<is_first, of_x, n - 1>(tile, row, first, step, steps);
     const float* const x = layer.x + at * layer.inputs + first;
     float* const y = layer.y + at * layer.outputs + row;
-    switch (std::min<int64_t>(kOfX, layer.rows - at)) {
-      case 1:
-        return tile.run<1, is_first>(x, y, layer.outputs, !first, step, steps);
-      case 2:
-        return tile.run<2, is_first>(x, y, layer.outputs, !first, step, steps);
-      default:
-        return tile.run<kOfX, is_first>(x, y, layer.outputs, !first, step, steps);
-    }
+    tile.template run<n, is_first>(x, y, layer.outputs, !first, step, steps);
   }
 };
 
@@ -159,12 +181,13 @@ struct Shared {
 
 void NarrowLinear::run(int threads) const {
   Shared shared{*this};
-  const auto work = [](void* of) { static_cast<Shared*>(of)->work(); };
+  const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && inputs > kPart);
+  const auto work = three ? Shared::work<3> : rows <= 6 ? Shared::work<6> : Shared::work<kAtOnce>;
   const int64_t worth = std::min<int64_t>(threads, inputs * outputs / kAlone);
   if (worth > 1 && parallel())
     parallel()(work, &shared, static_cast<unsigned>(worth), 0);
   else
-    shared.work();
+    work(&shared);
 }
 
 int64_t most_narrow_rows() { return parallel() ? kMostRows : 0; }
