@@ -230,8 +230,12 @@ class _Call:
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[ActiveRequest], _Read, list[Chunk]]:
-        """Reads the prompts; verifies nothing and gives the first root tokens."""
+        """Reads the prompts, and with drafts the tokens with which structures let every text begin; verifies nothing and
+        gives the first root tokens.
+        """
         copies, active = self.options.layout.copies, list(self.requests)
+        for request in active if self.session else ():
+            request.begin()
         began = time.perf_counter()
         held = self.cache.held
         unread = [request.history[start:] for request, start in zip(active, held[::copies])]
@@ -242,7 +246,10 @@ class _Call:
         nothing = [Draft(tree=EMPTY) for _ in active]
         chosen = self._chosen(active, logits, torch.zeros(len(active), 1, dtype=torch.int64))
         verdicts = self._verdicts(active, nothing, logits, chosen)
-        chunks = [self._take(request, draft, verdict) for request, draft, verdict in zip(active, nothing, verdicts)]
+        chunks = [
+            replace(self._take(*taken), tokens=taken[0].tokens.copy(), accepted=taken[0].statistics.begun)
+            for taken in zip(active, nothing, verdicts)
+        ]
         for request in active:
             request.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
             request.statistics.verifying_us = request.statistics.prompt_us
@@ -284,7 +291,7 @@ class _Call:
         return drafts
 
     def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
-        if len(active[0].tokens) == 1:  # the pass read the prompts
+        if not active[0].statistics.accepted:  # the pass read the prompts
             texts = zip(active, read.fresh(), read.after_nodes())
             return [_of_prompt(k, self.target, request.history[:-1], fresh, logits) for request, fresh, logits in texts]
         roots = [request.history[-2 - len(last.accepted)] for request, last in zip(active, read.last)]

@@ -142,6 +142,7 @@ class Statistics:
     pass_us      wall time of every pass with its drafting, the prompt's first; empty where it was not measured
     plain_us     of verifying_us, every pass in which no request drafted anything, the prompt's excluded
     rested       passes without a draft because a plain one was expected to be faster (`Draft.rested`)
+    begun        tokens with which a structure lets every text begin, which the prompt's pass read too
     predicted    of an ended text, tokens of its prediction that it copied, and that it did not (OpenAI's accepted and
                  rejected prediction tokens); None without a prediction
     """
@@ -155,11 +156,13 @@ class Statistics:
     pass_us: list[float] = field(default_factory=list)
     plain_us: list[float] = field(default_factory=list)
     rested: int = 0
+    begun: int = 0
     predicted: tuple[int, int] | None = None
 
     def add(self, later: Statistics) -> None:
         """Adds the cost of a later part of the text, whose reading again counts as one more pass."""
-        self.accepted += [0, *later.accepted] if self.prompt_us else later.accepted
+        self.accepted += [later.begun, *later.accepted] if self.prompt_us else later.accepted
+        self.begun = self.begun if self.prompt_us else later.begun
         self.drafted += [0, *later.drafted] if self.prompt_us else later.drafted
         self.drafting_us += later.drafting_us
         self.verifying_us += later.verifying_us
@@ -249,6 +252,7 @@ class ActiveRequest:
             self.text.state = begin(request.structure, target.vocab_size, self.stopping.tokens, self.text.tokens)
             if shaping.sampling is None and not self.shaping.reads_text:
                 self.permits = self._permits
+            self._processed = bool(self.shaping.processors)
             self.shaping = replace(self.shaping, processors=(partial(self._bounded, self.shaping.processors),))
         self.prediction: NDArray[np.int32] | None = None
         if request.prediction is not None:
@@ -355,6 +359,14 @@ class ActiveRequest:
                 "got none, and no stop token"
             )
         return torch.from_numpy(~allowed).to(scores.device)
+
+    def begin(self) -> None:
+        """Appends the tokens with which the structure lets every text begin, unless something else may end the text
+        among them or leave them out.
+        """
+        stopping = self.stopping
+        if self.text.state is not None and not (self._processed or stopping.strings or stopping.criterion):
+            self.statistics.begun = self.take(self.text.state.run[: max(self.ahead - 1, 0)])
 
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""

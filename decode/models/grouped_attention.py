@@ -32,8 +32,8 @@ def grouping(part: Any) -> dict[str, Any]:
     config = getattr(part, "config", None)
     if getattr(part, "num_key_value_groups", 1) == 1 or getattr(config, "_attn_implementation", None) != "sdpa":
         return {}
-    code = inspect.unwrap(type(part).forward).__code__
-    if "get_interface" not in code.co_names or "sdpa" in repr(code.co_consts):  # asks for sdpa by its name
+    code = getattr(inspect.unwrap(type(part).forward), "__code__", None)
+    if code is None or "get_interface" not in code.co_names or "sdpa" in repr(code.co_consts):  # asks for it by name
         return {}
     from transformers import AttentionInterface
 
@@ -64,7 +64,8 @@ def _attend(
     packed = query.reshape(rows, shared, -1, width)
     mask = _for_each(attention_mask, heads // shared)
     found = functional.scaled_dot_product_attention(packed, key, value, mask, dropout, scale=scaling)
-    return found.view(rows, heads, length, -1).transpose(1, 2).contiguous(), None
+    of_heads = found.unflatten(2, (-1, length)).permute(0, 3, 1, 2, 4)  # the layout of what is found differs by device
+    return of_heads.reshape(rows, length, heads, -1), None
 
 
 def _for_each(mask: Tensor, group: int) -> Tensor:

@@ -23,6 +23,7 @@ from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching
+from rescore.lattice.structure import Matcher, State, bits_of
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build.in_memory import build
 
@@ -62,6 +63,31 @@ def plain(prompt, most: int, shaping: Shaping = GREEDY, sequence: int = 0, ends:
         token = logits.argmax() if seeds is None else shaping.sampling.draw(logits[0], seeds[len(tokens)])
         tokens.append(int(token))
     return tokens
+
+
+class Begins(Matcher):
+    """A structure, and its states: texts that begin with some tokens."""
+
+    def __init__(self, *tokens: int):
+        self.left = tokens
+
+    @property
+    def accepting(self):
+        return not self.left
+
+    free = accepting
+
+    def start(self, vocab_size, ends):
+        return State(self, vocab_size, ends)
+
+    def run(self):
+        return self.left
+
+    def write(self, words):
+        words[:] = bits_of(self.left[:1], 32 * len(words)) if self.left else 0xFFFFFFFF
+
+    def after(self, *tokens):
+        return Begins(*self.left[len(tokens) :])
 
 
 SHAPINGS = {
@@ -351,3 +377,38 @@ def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():
     texts = tokens_of(generate(TARGET, PROMPTS[:2], drafter))
     running.close()
     assert texts == tokens_of(generate(TARGET, PROMPTS[:2]))
+
+
+@pytest.mark.parametrize("shaping", [Shaping(), SHAPINGS["sampled"]])
+@pytest.mark.parametrize("copies", [None, 3])
+def test_tokens_with_which_every_text_begins_are_read_with_the_prompt(shaping, copies):
+    structures = [Begins(5, 6, 7), None, Begins(4)]
+    requests = [Request(prompt=prompt, structure=one) for prompt, one in zip(PROMPTS, structures)]
+    layout = BatchLayout(copies) if copies else TreeLayout()
+    drafter = PathDrafter(SLOTS, WORDS, paths=3) if copies else TreeDrafter(SLOTS, WORDS, nodes=8)
+    for most in (1, 2, 3, 4, 14):
+        options = Options(max_tokens=most, stopping=ENDS, shaping=shaping, layout=layout)
+        plainly = generate(TARGET, requests, None, replace(options, layout=TreeLayout()))
+        assert not any(one.statistics.begun for one in plainly)
+        chunks = [*stream(TARGET, requests, drafter, options)]
+        begun = [min(3, most - 1), 0, min(1, most - 1)]
+        assert [len(chunk.tokens) - 1 for chunk in chunks[:3]] == [chunk.accepted for chunk in chunks[:3]] == begun
+        assert [chunk.statistics.begun for chunk in chunks[:3]] == begun
+        found = [[token for one in chunks if one.request == row for token in one.tokens.tolist()] for row in range(3)]
+        assert found == tokens_of(plainly)
+
+
+def test_what_may_end_or_change_a_text_early_is_asked_for_each_token():
+    """Also of those with which its structure lets every text begin."""
+    drafter, asked = TreeDrafter(SLOTS, WORDS, nodes=8), []
+    decode = lambda ids: "".join(f"<{token}>" for token in ids)  # noqa: E731
+    for changed in (
+        {"stopping": replace(ENDS, strings=("<6>",), decode=decode)},
+        {"stopping": replace(ENDS, criterion=lambda text: text[-1] == 6)},
+        {"stopping": ENDS, "shaping": Shaping(processors=(lambda ids, scores: asked.append(ids) or scores,))},
+    ):
+        options = Options(max_tokens=9, **changed)
+        request = Request(prompt=PROMPTS[0], structure=Begins(5, 6, 7))
+        drafted, plainly = (generate(TARGET, [request], source, options)[0] for source in (drafter, None))
+        assert drafted.tokens.tolist() == plainly.tokens.tolist() and drafted.statistics.begun == 0
+        assert len(drafted.tokens) == 2 or asked

@@ -66,6 +66,19 @@ def test_trees_are_read_as_with_keys_of_every_head(family, copies, monkeypatch):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_what_attention_returns_may_lie_in_memory_by_position(monkeypatch):
+    """As on GPUs."""
+    attend, target = torch.nn.functional.scaled_dot_product_attention, CausalLMTarget(shared("llama"))
+    block, prompts = tree(2, 5, [10, 4]), [[*range(3, 14)], [*range(20, 25)]]
+    expected = logits(target, prompts, block)
+    monkeypatch.setattr(
+        grouped_attention.functional,
+        "scaled_dot_product_attention",
+        lambda *given, **named: attend(*given, **named).transpose(1, 2).contiguous().transpose(1, 2),
+    )
+    assert torch.equal(logits(target, prompts, block), expected)
+
+
 def test_a_mask_is_laid_out_once_for_all_layers_of_a_kind(monkeypatch):
     masks = []
     attend = torch.nn.functional.scaled_dot_product_attention

@@ -6,7 +6,8 @@
 
 Milliseconds by the tokens that the pass reads in all texts together: the median of the repeats, or that of a wider pass
 where it is smaller. trees: the same for trees in which every node has two children; the other column is for chains.
-eager: with the passes of fixed shape, which models on a GPU have, left out. A shape has random weights.
+eager: with the passes of fixed shape, which models on a GPU have, left out. copied: with keys copied for every head that
+shares them, as transformers does. A shape has random weights.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from shapes import SHAPES, random_target
 from rescore.decode.cli.lazy_model import open_with_engine
 from rescore.decode.lab.bench.decoding import machine_of
 from rescore.decode.loop.payoff import WIDTHS, measure_passes
+from rescore.decode.models import narrow_linear
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import use_threads
@@ -54,12 +56,15 @@ def main() -> None:
     parser.add_argument("--device", metavar="NAME")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--copied", action="store_true")
     parser.add_argument("--batch", type=int, nargs="+", default=[1], metavar="B")
     parser.add_argument("--length", type=int, default=512, metavar="L", help="tokens in the cache (default: 512)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), metavar="N")
     args = parser.parse_args()
     use_threads(args.threads)
+    if args.copied:
+        narrow_linear.grouping = lambda part: {}
     target = target_of(args)
     if args.eager and isinstance(target, CausalLMTarget):
         target.fixed = None

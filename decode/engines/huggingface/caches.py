@@ -162,7 +162,7 @@ class RememberingTarget:
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         hidden = self.target.read(block, cache)
         if self._expected is not None:
-            check_logits(self.target.model, self.logits(hidden[:, -1]), self._expected, _SHOWN)
+            check_logits(self.target.model, self.logits(hidden[:, 0]), self._expected, _SHOWN)
             self._expected = None
         return hidden
 

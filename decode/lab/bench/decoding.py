@@ -219,7 +219,7 @@ def lines_of_text(sequence: int, cost: Statistics, tokens: int, seconds: float) 
 
     Passes that were not timed are one line, of `seconds`; its tokens less those accepted are then the passes.
     """
-    accepted, drafted, times = [0, *cost.accepted], [0, *cost.drafted], [1e-6 * us for us in cost.pass_us]
+    accepted, drafted, times = [cost.begun, *cost.accepted], [0, *cost.drafted], [1e-6 * us for us in cost.pass_us]
     ends = np.minimum(np.cumsum(np.array(accepted) + 1), tokens)
     if len(times) != len(accepted):
         accepted, drafted, times = [max(0, tokens - cost.passes)], [sum(drafted)], [seconds]
