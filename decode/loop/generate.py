@@ -230,8 +230,8 @@ class _Call:
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[ActiveRequest], _Read, list[Chunk]]:
-        """Reads the prompts, and with drafts the tokens with which structures let every text begin; verifies nothing and
-        gives the first root tokens.
+        """Reads the prompts, with drafts also what structures let every text begin with; verifies nothing and gives the
+        first root tokens.
         """
         copies, active = self.options.layout.copies, list(self.requests)
         for request in active if self.session else ():

@@ -6,8 +6,8 @@
 
 Milliseconds by the tokens that the pass reads in all texts together: the median of the repeats, or that of a wider pass
 where it is smaller. trees: the same for trees in which every node has two children; the other column is for chains.
-eager: with the passes of fixed shape, which models on a GPU have, left out. copied: with keys copied for every head that
-shares them, as transformers does. A shape has random weights.
+eager: with the passes of fixed shape, which models on a GPU have, left out. copied: with keys copied for every head
+that shares them, as transformers does. A shape has random weights.
 """
 
 from __future__ import annotations
