@@ -176,8 +176,9 @@ class Payoff:
             plain_ms = min(plain_ms, verifying / steps)
         kept = accepted_by_position([length for one in drafted for length in one.accepted])
         taken = prompts + verifying + drafting
+        plain_passes = steps + float(kept.sum()) + sum(one.begun for one in drafted)
         return cls(
-            speedup=speedup or Speedup(((prompts + (steps + float(kept.sum())) * plain_ms) / taken,)),
+            speedup=speedup or Speedup(((prompts + plain_passes * plain_ms) / taken,)),
             accepted=tuple((kept / steps).tolist()),
             nodes=sum(sizes) / steps,
             largest=max(sizes),

@@ -53,6 +53,8 @@ def test_a_worked_example():
     # An estimate takes a plain pass for every token: prompts of 200 ms and 7 more tokens of 10 ms each, in 292 ms.
     estimate = Payoff.of(DRAFTED, 10.0)
     assert estimate is not None and estimate.speedup.ratios == (pytest.approx(270 / 292),)
+    begun = Payoff.of([replace(DRAFTED[0], begun=3), DRAFTED[1]], 10.0)  # which plain decoding reads one by one
+    assert begun is not None and begun.speedup.ratios == (pytest.approx(300 / 292),)
     # Where plain passes, by chance slow, took longer than those with drafts, which took 20 ms.
     assert Payoff.of(DRAFTED, 30.0) == Payoff.of(DRAFTED, 20.0)
 
