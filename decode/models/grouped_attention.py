@@ -65,7 +65,7 @@ def _attend(
     mask = _for_each(attention_mask, heads // shared)
     found = functional.scaled_dot_product_attention(packed, key, value, mask, dropout, scale=scaling)
     of_heads = found.unflatten(2, (-1, length)).permute(0, 3, 1, 2, 4)  # the layout of what is found differs by device
-    return of_heads.reshape(rows, length, heads, -1), None
+    return of_heads.reshape(rows, length, heads, -1).contiguous(), None
 
 
 def _for_each(mask: Tensor, group: int) -> Tensor:
