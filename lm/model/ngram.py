@@ -83,7 +83,7 @@ class NGram:
     @property
     def of_words(self) -> bool:
         """Whether its ids number words of text split at white space, not a tokenizer's tokens."""
-        return self.words is not None and UNK in self.words and "tokenizer" not in self.metadata
+        return "tokenizer" not in self.metadata and self.words is not None and UNK in self.words
 
     @property
     def arrays(self) -> Arrays:

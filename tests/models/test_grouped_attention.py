@@ -29,13 +29,13 @@ def tree(rows: int, length: int, starts: list[int]) -> Block:
     ancestors, depths = np.zeros((rows, length, length), bool), np.zeros((rows, length), np.int64)
     for row in range(rows):
         for node in range(length):
-            parent = int(draw.integers(0, node)) if node else None
-            if parent is not None:
+            if node:
+                parent = draw.integers(0, node)
                 ancestors[row, node], depths[row, node] = ancestors[row, parent], depths[row, parent] + 1
             ancestors[row, node, node] = True
     ids = torch.from_numpy(draw.integers(3, V, (rows, length)))
-    numbers = (torch.from_numpy(depths), torch.from_numpy(ancestors))
-    return Block(ids=ids, start=torch.tensor(starts), depths=numbers[0], ancestors=numbers[1], end=max(starts) + length)
+    seen = {"depths": torch.from_numpy(depths), "ancestors": torch.from_numpy(ancestors)}
+    return Block(ids=ids, start=torch.tensor(starts), end=max(starts) + length, **seen)
 
 
 def logits(target, prompts, block):
@@ -43,10 +43,6 @@ def logits(target, prompts, block):
         cache, ends = target.open([np.array(prompt) for prompt in prompts], 1, 64)
         target.read(Block.of_texts(ends, [0] * len(ends), target.device), cache)
         return target.logits(target.read(block, cache))
-
-
-def not_grouped(monkeypatch):
-    monkeypatch.setattr("rescore.decode.models.narrow_linear.grouping", lambda part: {})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -60,7 +56,7 @@ def test_trees_are_read_as_with_keys_of_every_head(family, copies, monkeypatch):
         found = logits(target, prompts, block)
         assert not copies
         with monkeypatch.context() as patch:
-            not_grouped(patch)
+            patch.setattr("rescore.decode.models.narrow_linear.grouping", lambda part: {})
             expected = logits(target, prompts, block)
         assert copies
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -95,11 +91,12 @@ def test_a_mask_is_laid_out_once_for_all_layers_of_a_kind(monkeypatch):
         assert all(mask.shape[2] == 2 * 5 for mask in masks[-6:])
 
 
-def test_wide_passes_and_other_attention_stay_transformers(copies, monkeypatch):
+def test_wide_passes_and_other_attention_stay_transformers(copies):
     target = CausalLMTarget(shared("llama"))
+    target.open([np.array([3])], 1, 64)  # where the model is tried out
+    copies.clear()
     logits(target, [[3, 4, 5]], tree(1, MOST + 1, [2]))
     assert copies
-    copies.clear()
     eager = shared("llama-eager")
     assert not any(grouped_attention.grouping(part) for part in (*eager.modules(), *shared("gpt-neox").modules()))
 
