@@ -24,6 +24,7 @@ constexpr int kWide = 8, kMostRows = 20;
 #else
 constexpr int kWide = 4, kMostRows = 0;
 #endif
+constexpr int64_t kMostElsewhere = 128;            // on processors that MKL is not made for
 constexpr int64_t kPart = 1024, kShortPart = 384;  // inputs at a time, at most; of longer rows, with few rows of x
 constexpr int64_t kFew = 18;
 constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
@@ -190,6 +191,12 @@ void NarrowLinear::run(int threads) const {
     work(&shared);
 }
 
-int64_t most_narrow_rows() { return parallel() ? kMostRows : 0; }
+int64_t most_narrow_rows() {
+  if (!parallel()) return 0;
+#ifdef __AVX2__
+  if (!__builtin_cpu_is("intel")) return kMostElsewhere;
+#endif
+  return kMostRows;
+}
 
 }  // namespace rescore

@@ -16,7 +16,6 @@ from rescore import _core
 from rescore.decode.models.decoder_layers import with_attributes
 from rescore.decode.models.grouped_attention import grouping
 
-FEWEST = 4  # tokens; for fewer, libraries take as long as for one
 MULTIPLE = 16  # of the widths of layers that the core reads
 
 
@@ -43,7 +42,7 @@ class _Forward:
         weight, bias = self._parameters["weight"], self._parameters["bias"]
         outputs, inputs = self._form
         rows = x.numel() // inputs
-        few = FEWEST <= rows <= self._most and x.shape[-1] == inputs and weight.shape == self._form
+        few = 0 < rows <= self._most and x.shape[-1] == inputs and weight.shape == self._form
         plain = few and type(x) is Tensor and _plain(x) and _plain(weight)
         if not plain or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return functional.linear(x, weight, bias)
