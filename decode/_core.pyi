@@ -385,7 +385,7 @@ def best_tree(
     expected: Sequence[EditModel | None] = (),  # B, or none
     least: float = 0.0,
     depth: int,
-    allowed: Callable[..., tuple[Sequence[Sequence[int]], NDArray[np.uint32]]] | None = None,
+    allowed: Callable[..., Sequence[tuple[int, ...] | NDArray[np.uint32] | None]] | None = None,
     few: int = 256,
     nodes: int,
     threads: int = 1,
@@ -408,13 +408,13 @@ def best_tree(
     than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. A memory is
     interpolated between the text and the model; its context is the end of the history.
 
-    `allowed` restricts q after the prefixes that the search opens. It is called with rows, numbers, lengths and tokens,
-    int32 [n], of at most one prefix of each row: the number of a prefix that it was called with (those of a row are
+    `allowed` restricts q after the prefixes that the search opens. It is called with lists of rows, numbers, lengths
+    and tokens, of at most one prefix of each row: the number of a prefix that it was called with (those of a row are
     numbered from 0), how many tokens of that one's run follow, and the token after these, -1 for the empty prefix. It
-    returns the run of each, tokens that must follow one after another, none of which it is called with, and for the m
-    prefixes with an empty run uint32 [m, words], a bit for each allowed token; where all V are set, q is as without it.
-    Elsewhere q is divided by the q of all allowed tokens, summed if they are at most `few`, else 1 without what the
-    slot's candidates and the texts' short lists outside have; q of a single allowed token is 1.
+    returns of each its run, a tuple of tokens that must follow one after another, none of which it is called with; or
+    uint32 [words], a bit for each allowed token; or None. Where all V are set or None is, q is as without it. Elsewhere
+    q is divided by the q of all allowed tokens, summed if they are at most `few`, else 1 without what the slot's
+    candidates and the texts' short lists outside have; q of a single allowed token is 1.
     """
 
 @final

@@ -176,35 +176,27 @@ def bits_of(tokens: Collection[int] | NDArray[np.int32], vocab_size: int) -> NDA
 class Bounds:
     """What the search of a batch of trees may propose: `allowed` of `_core.best_tree`. None: a text without bounds."""
 
-    def __init__(self, states: Sequence[State | None], vocab_size: int):
-        self._words = (vocab_size + 31) // 32
+    def __init__(self, states: Sequence[State | None]):
         self._roots = states
         self._asked: list[list[State | None]] = [[] for _ in states]
 
     def __call__(
-        self, rows: NDArray[np.int32], before: NDArray[np.int32], passed: NDArray[np.int32], tokens: NDArray[np.int32]
-    ) -> tuple[list[tuple[int, ...]], NDArray[np.uint32]]:
-        """What may follow prefixes of rows: the run of each, and the bits [m, ceil(V / 32)] of the m that have none.
+        self, rows: Sequence[int], before: Sequence[int], passed: Sequence[int], tokens: Sequence[int]
+    ) -> list[tuple[int, ...] | NDArray[np.uint32] | None]:
+        """What may follow prefixes of rows: the run of each, or the bits of tokens; None: any.
 
         before: the number of the prefix that was asked for before in the row, on the way to this one; passed: how many
         tokens of its run follow; tokens: the token after these, -1 for the empty prefix
         """
-        states = []
-        for row, number, run, token in zip(rows.tolist(), before.tolist(), passed.tolist(), tokens.tolist()):
+        answers = []
+        for row, number, run, token in zip(rows, before, passed, tokens):
             asked = self._asked[row]
             state = asked[number] if token >= 0 else self._roots[row]
             if state and token >= 0:
                 state = state.after(state.run[:run]).step(token)
             asked.append(state)
-            states.append(state)
-        runs = [state.run if state else () for state in states]
-        without = [state for state, run in zip(states, runs) if not run]
-        words = np.full((len(without), self._words), 0xFFFFFFFF, np.uint32)
-        for bits, state in zip(words, without):
-            if state and not state.free:
-                bits[:] = 0
-                bits[: len(state.allowed())] = state.allowed()
-        return runs, words
+            answers.append((state.run or (None if state.free else state.allowed())) if state else None)
+        return answers
 
 
 class Structure(Protocol):

@@ -111,31 +111,29 @@ class Structures {
   }
   const std::vector<int32_t>& rows() const { return rows_; }
 
-  // Takes the GIL and asks; returns the answer for each of `rows`, valid until the next call. Bits past the vocabulary
-  // do not count.
+  // Takes the GIL and asks; returns the answer for each of `rows`, valid until the next call: of a tuple of tokens that
+  // must follow, of the bits of those that may, or of None.
   std::vector<Allowed> ask(uint32_t vocab_size) {
     const nb::gil_scoped_acquire acquire;
-    const nb::object found = allowed_(array(rows_), array(before_), array(passed_), array(tokens_));
-    const auto runs = nb::cast<std::vector<std::vector<uint32_t>>>(found[0]);
-    words_ = nb::cast<In<uint32_t, 2>>(found[1], false);
-    expect_size("allowed, one run per prefix", runs.size(), rows_.size());
-    std::vector<Allowed> answers;
-    size_t free = 0;
-    for (size_t i = 0; i < runs.size(); ++i) {
+    const auto found = nb::cast<std::vector<nb::object>>(allowed_(rows_, before_, passed_, tokens_));
+    expect_size("allowed, one answer per prefix", found.size(), rows_.size());
+    std::vector<Allowed> answers(found.size());
+    words_.clear();
+    for (size_t i = 0; i < found.size(); ++i) {
       const size_t begin = runs_.size();
-      for (const uint32_t token : runs[i]) {
-        expect_range("allowed, a token that must follow", token, 0, static_cast<int64_t>(vocab_size) - 1);
-        runs_.push_back(token);
+      if (nb::isinstance<nb::tuple>(found[i])) {
+        for (const uint32_t token : nb::cast<std::vector<uint32_t>>(found[i])) {
+          expect_range("allowed, a token that must follow", token, 0, static_cast<int64_t>(vocab_size) - 1);
+          runs_.push_back(token);
+        }
+        expect_range("allowed, tokens that must follow", runs_.size() - begin, 1, INT32_MAX);
+        answers[i] = {runs_[begin]};
+      } else if (!found[i].is_none()) {
+        words_.push_back(nb::cast<In<uint32_t, 1>>(found[i], false));
+        answers[i] = bits(words_.back(), vocab_size);
       }
       prefixes_[rows_[i]].push_back({asked_[rows_[i]]++, 0, begin, runs_.size()});
-      if (begin < runs_.size()) {
-        answers.push_back({runs_[begin]});
-      } else {
-        if (free < words_.shape(0)) answers.push_back(bits(free, vocab_size));
-        ++free;
-      }
     }
-    expect_size("allowed, bits of each prefix without a run", words_.shape(0), free);
     return answers;
   }
   void clear() {
@@ -148,18 +146,13 @@ class Structures {
     size_t run = 0, end = 0;        // what must follow: runs_[run..end)
   };
 
-  Allowed bits(size_t place, uint32_t vocab_size) const {
-    Allowed found{Allowed::kSeveral, words_.data() + place * words_.shape(1), words_.shape(1), 0};
-    for (uint32_t token = 0; token < vocab_size && token / 32 < found.size; token += 32) {
-      const uint32_t left = std::min(vocab_size - token, 32u);
-      found.count += __builtin_popcount(found.words[token / 32] & (UINT32_MAX >> (32 - left)));
-    }
+  // Bits past the vocabulary do not count.
+  static Allowed bits(const In<uint32_t, 1>& words, uint32_t vocab_size) {
+    Allowed found{Allowed::kSeveral, words.data(), words.shape(0), 0};
+    const size_t whole = std::min<size_t>(found.size, vocab_size / 32);
+    for (size_t i = 0; i < whole; ++i) found.count += __builtin_popcount(found.words[i]);
+    if (whole < found.size) found.count += __builtin_popcount(found.words[whole] & ((1u << vocab_size % 32) - 1));
     return found.count == vocab_size ? Allowed{} : found;
-  }
-  static Out<int32_t> array(const std::vector<int32_t>& values) {
-    auto made = make<int32_t>({values.size()});
-    std::copy(values.begin(), values.end(), made.data);
-    return made.array;
   }
 
   const nb::object& allowed_;
@@ -167,7 +160,7 @@ class Structures {
   std::vector<int32_t> asked_;
   std::vector<uint32_t> runs_;
   std::vector<int32_t> rows_, before_, passed_, tokens_;  // to be asked
-  In<uint32_t, 2> words_;
+  std::vector<In<uint32_t, 1>> words_;
 };
 
 // models: one, or one per lattice, of one vocabulary size. weights [3, slots]: head, prior, floor; alpha [1, slots];

@@ -189,7 +189,7 @@ def propose_trees(
             expected=[text.edits for text in texts],
             least=least,
             depth=n if depth is None else depth,
-            allowed=Bounds(structures, model.vocab_size) if any(structures) else None,
+            allowed=Bounds(structures) if any(structures) else None,
             nodes=n,
             threads=threads,
             next=sausages.next,

@@ -253,16 +253,16 @@ class Acceptor:
         return run
 
     def __call__(self, rows, before, passed, tokens):
-        assert len(set(rows.tolist())) == len(rows)
-        prefixes = []
-        for row, number, length, token in zip(rows.tolist(), before.tolist(), passed.tolist(), tokens.tolist()):
-            start = self.prefixes[row][number] if token >= 0 else ()
-            prefixes.append((*start, *self.run(start)[:length], *[token] * (token >= 0)))
-            self.prefixes[row].append(prefixes[-1])
-        runs = [self.run(prefix) for prefix in prefixes]
+        assert len({*rows}) == len(rows)
         past = 0xFFFFFFFF << VOCAB & 0xFFFFFFFF  # bits past V
-        words = [[sum(1 << w for w in self.of(prefix)) | past] for prefix, run in zip(prefixes, runs) if not run]
-        return runs, np.array(words, np.uint32).reshape(-1, 1)
+        answers = []
+        for row, number, length, token in zip(rows, before, passed, tokens):
+            start = self.prefixes[row][number] if token >= 0 else ()
+            prefix = (*start, *self.run(start)[:length], *[token] * (token >= 0))
+            self.prefixes[row].append(prefix)
+            words = np.array([sum(1 << w for w in self.of(prefix)) | past], np.uint32)
+            answers.append(tuple(self.run(prefix)) or (None if len(self.of(prefix)) == VOCAB else words))
+        return answers
 
 
 def listed(problem, prefix) -> set[int]:
