@@ -326,14 +326,17 @@ def foresee_rejected(
     the nodes' order. Nothing is counted if an argument is invalid.
     """
 
-def narrow_linear(x: int, weights: int, y: int, rows: int, inputs: int, outputs: int, threads: int) -> None:
-    """Sets y to x @ weights.T on threads of torch's OpenMP. Addresses of float32 arrays, row-major: x [rows, inputs],
-    weights [outputs, inputs], y [rows, outputs]; widths are multiples of 16.
+def narrow_linear(
+    x: int, weights: int, y: int, rows: int, inputs: int, outputs: int, threads: int, *, bfloat16: bool = False
+) -> None:
+    """Sets y to x @ weights.T on threads of torch's OpenMP. Addresses of float32 or bfloat16 arrays, row-major: x
+    [rows, inputs], weights [outputs, inputs], y [rows, outputs]; widths are multiples of 16. Sums are floats, which y
+    rounds.
     """
 
-def most_narrow_rows() -> int:
-    """The most rows for which `narrow_linear` is faster than libraries of linear algebra; 0 without OpenMP's threads,
-    or on processors of which that is not known.
+def narrow_rows(*, bfloat16: bool = False) -> tuple[int, int]:
+    """The fewest and the most rows for which `narrow_linear` is as fast as libraries of linear algebra; (1, 0) without
+    OpenMP's threads, or on processors of which that is not known.
     """
 
 def move_slots(

@@ -1,7 +1,7 @@
 // The weights come from memory once, which takes longer than all arithmetic with a few rows. So some of their rows are
 // multiplied with all rows of x at once, as many sums as there are registers for, while the next ones are on their way.
-// With more rows of x, weights are laid out in the first cache, where files may have left them across its lines, and
-// multiplied with three rows at a time.
+// With more rows of x, weights are laid out in the first cache, as floats, where files may have left them across its
+// lines, and multiplied with three rows at a time.
 
 #include "narrow_linear.h"
 
@@ -11,7 +11,9 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace rescore {
 
@@ -37,6 +39,22 @@ Floats load(const float* from) {
   Floats lanes;
   std::memcpy(&lanes, from, sizeof lanes);
   return lanes;
+}
+
+Floats load(const Bfloat16* from) {
+  using Halves = uint16_t __attribute__((vector_size(2 * kWide)));
+  using Words = uint32_t __attribute__((vector_size(4 * kWide)));
+  Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
+}
+
+// To the nearest, of two as near to the even one.
+Bfloat16 rounded(float number) {
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  if (number != number) return {0x7FC0};
+  return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
 
 // Keeps a vector in a register: the compiler would load it again for each of its products.
@@ -75,20 +93,20 @@ template <int width>
 }
 
 // Some rows of weights, of some of the inputs, multiplied with at most `of_x` rows of x at once.
-template <int of_x>
+template <typename Number, int of_x>
 struct Tile {
   static constexpr int kTogether = std::max(kWide * 3 / 2 / of_x, 1);           // a sum for each pair, in registers
   alignas(64) std::array<std::array<float, kPart + kWide>, kTogether> weights;  // rows in different sets of the cache
-  const float* from;                                                            // [.., stride]; those after them follow
+  const Number* from;                                                           // [.., stride]; those after them follow
   int64_t stride, inputs;
 
   // Adds the products with n rows of x to y, or begins with them. This is a step of several with other rows: the first
   // lays out the weights, and in each, its share of the next ones is fetched, in the order of their addresses, which
   // the processor then runs ahead of.
   template <int n, bool is_first>
-  void run(const float* x, float* y, int64_t outputs, bool begins, int step, int steps) {
+  void run(const float* x, float* y, int64_t apart, bool begins, int step, int steps) {
     const int first = step * kTogether / steps, lines = (step + 1) * kTogether / steps - first;
-    const float *fetched = from + (kTogether + first) * stride, *stop = fetched + inputs;
+    const Number *fetched = from + (kTogether + first) * stride, *stop = fetched + inputs;
     Floats sums[n][kTogether] = {};
     for (int64_t i = 0; i < inputs; i += kWide) {
       for (int line = 0; line < lines; ++line) {
@@ -101,7 +119,7 @@ struct Tile {
       }
       const auto weights_of = [&](int row) {
         float* const laid = weights[row].data() + i;
-        Floats lanes = load(is_first ? from + row * stride + i : laid);
+        Floats lanes = is_first ? load(from + row * stride + i) : load(laid);
         keep(lanes);
         if (is_first && steps > 1) std::memcpy(laid, &lanes, sizeof lanes);
         return lanes;
@@ -125,7 +143,7 @@ struct Tile {
     }
     for (int j = 0; j < n; ++j) {
       const Floats found = totals<kWide / kTogether>(groups<kTogether>(sums[j]));
-      float* const to = y + j * outputs;
+      float* const to = y + j * apart;
       for (int row = 0; row < kTogether; ++row) to[row] = found[row] + (begins ? 0 : to[row]);
     }
   }
@@ -139,51 +157,76 @@ Parallel parallel() {
   return found;
 }
 
-// A layer whose outputs threads take one after another.
+// A layer whose outputs threads take one after another. x: as floats.
+template <typename Number>
 struct Shared {
-  const NarrowLinear& layer;
+  static constexpr bool kExact = std::is_same_v<Number, float>;  // y holds the sums
+  const NarrowLinear<Number>& layer;
+  const float* x;
   std::atomic<int64_t> next{0};
 
   template <int of_x>
   static void work(void* of) {
     Shared& shared = *static_cast<Shared*>(of);
-    const int64_t outputs = shared.layer.outputs;
-    Tile<of_x> tile;
-    tile.stride = shared.layer.inputs;
-    for (int64_t from = shared.next.fetch_add(kShare); from < outputs; from = shared.next.fetch_add(kShare))
-      for (int64_t row = from; row < std::min(from + kShare, outputs); row += tile.kTogether)
-        shared.rows_from(row, tile);
+    const NarrowLinear<Number>& layer = shared.layer;
+    Tile<Number, of_x> tile;
+    tile.stride = layer.inputs;
+    std::vector<float> sums(kExact ? 0 : layer.rows * kShare);
+    for (int64_t from = shared.next.fetch_add(kShare); from < layer.outputs; from = shared.next.fetch_add(kShare)) {
+      const int64_t to = std::min(from + kShare, layer.outputs);
+      for (int64_t row = from; row < to; row += tile.kTogether)
+        if constexpr (kExact)
+          shared.rows_from(row, layer.y + row, layer.outputs, tile);
+        else
+          shared.rows_from(row, &sums[row - from], kShare, tile);
+      if constexpr (!kExact)
+        for (int64_t row = 0; row < layer.rows; ++row)
+          std::transform(&sums[row * kShare], &sums[row * kShare + to - from], layer.y + row * layer.outputs + from,
+                         rounded);
+    }
   }
 
+  // Those of weights, for y [.., apart].
   template <int of_x>
-  void rows_from(int64_t row, Tile<of_x>& tile) const {
+  void rows_from(int64_t row, float* y, int64_t apart, Tile<Number, of_x>& tile) const {
     const int64_t part = layer.inputs <= kPart || layer.rows > kFew ? kPart : kShortPart;
     const int steps = static_cast<int>((layer.rows + of_x - 1) / of_x);
     for (int64_t first = 0; first < layer.inputs; first += part) {
       tile.from = layer.weights + row * layer.inputs + first;
       tile.inputs = std::min(part, layer.inputs - first);
-      step_of<true>(tile, row, first, 0, steps);
-      for (int step = 1; step < steps; ++step) step_of<false>(tile, row, first, step, steps);
+      step_of<true>(tile, y, apart, first, 0, steps);
+      for (int step = 1; step < steps; ++step) step_of<false>(tile, y, apart, first, step, steps);
     }
   }
 
   template <bool is_first, int of_x, int n = of_x>
-  void step_of(Tile<of_x>& tile, int64_t row, int64_t first, int step, int steps) const {
+  void step_of(Tile<Number, of_x>& tile, float* y, int64_t apart, int64_t first, int step, int steps) const {
     const int64_t at = step * of_x;
     if constexpr (n > 1)
-      if (layer.rows - at < n) return step_of<is_first, of_x, n - 1>(tile, row, first, step, steps);
-    const float* const x = layer.x + at * layer.inputs + first;
-    float* const y = layer.y + at * layer.outputs + row;
-    tile.template run<n, is_first>(x, y, layer.outputs, !first, step, steps);
+      if (layer.rows - at < n) return step_of<is_first, of_x, n - 1>(tile, y, apart, first, step, steps);
+    tile.template run<n, is_first>(x + at * layer.inputs + first, y + at * apart, apart, !first, step, steps);
   }
 };
 
 }  // namespace
 
-void NarrowLinear::run(int threads) const {
-  Shared shared{*this};
+template <typename Number>
+void NarrowLinear<Number>::run(int threads) const {
+  using Own = Shared<Number>;
+  std::vector<float> floats;
+  Own shared{*this, nullptr};
+  if constexpr (Own::kExact) {
+    shared.x = x;
+  } else {
+    floats.resize(rows * inputs);
+    for (size_t i = 0; i < floats.size(); i += kWide) {
+      const Floats lanes = load(x + i);
+      std::memcpy(&floats[i], &lanes, sizeof lanes);
+    }
+    shared.x = floats.data();
+  }
   const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && inputs > kPart);
-  const auto work = three ? Shared::work<3> : rows <= 6 ? Shared::work<6> : Shared::work<kAtOnce>;
+  const auto work = three ? Own::template work<3> : rows <= 6 ? Own::template work<6> : Own::template work<kAtOnce>;
   const int64_t worth = std::min<int64_t>(threads, inputs * outputs / kAlone);
   if (worth > 1 && parallel())
     parallel()(work, &shared, static_cast<unsigned>(worth), 0);
@@ -191,12 +234,29 @@ void NarrowLinear::run(int threads) const {
     work(&shared);
 }
 
-int64_t most_narrow_rows() {
-  if (!parallel()) return 0;
+// MKL's floats are at their best on Intel's processors alone; oneDNN's short floats, where instructions multiply them.
+template <>
+NarrowRows narrow_rows<float>() {
+  if (!parallel()) return {1, 0};
 #ifdef __AVX2__
-  if (!__builtin_cpu_is("intel")) return kMostElsewhere;
+  if (!__builtin_cpu_is("intel")) return {1, kMostElsewhere};
 #endif
-  return kMostRows;
+  return {1, kMostRows};
 }
+
+template <>
+NarrowRows narrow_rows<Bfloat16>() {
+  if (!parallel()) return {1, 0};
+#ifdef __AVX512F__
+  return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 9 : kMostElsewhere};
+#elif defined(__AVX2__)
+  return {2, kMostElsewhere};
+#else
+  return {1, 0};
+#endif
+}
+
+template struct NarrowLinear<float>;
+template struct NarrowLinear<Bfloat16>;
 
 }  // namespace rescore

@@ -5,17 +5,28 @@
 
 namespace rescore {
 
+// A float without the lower half of its bits.
+struct Bfloat16 {
+  uint16_t bits;
+};
+
 // Row-major: weights [outputs, inputs], x [rows, inputs], y [rows, outputs]; inputs and outputs are multiples of 16.
+// Sums are floats, which y rounds.
+template <typename Number>
 struct NarrowLinear {
-  const float *weights, *x;
-  float* y;
+  const Number *weights, *x;
+  Number* y;
   int64_t rows, inputs, outputs;
 
   void run(int threads) const;
 };
 
-// The most rows for which `run` is faster than libraries of linear algebra; 0 if that is not known of this processor,
-// or the process has no threads for it.
-int64_t most_narrow_rows();
+// The fewest and the most rows for which `run` is as fast as libraries of linear algebra; {1, 0} if that is not known
+// of this processor, or the process has no threads for it.
+struct NarrowRows {
+  int64_t fewest, most;
+};
+template <typename Number>
+NarrowRows narrow_rows();
 
 }  // namespace rescore

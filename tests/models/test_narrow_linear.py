@@ -2,6 +2,7 @@
 the library.
 """
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,11 +26,11 @@ def layers(monkeypatch):
     """The forms of the layers that the core ran, whatever it is compiled for."""
     found = []
 
-    def noted(x, weights, y, *form):
+    def noted(x, weights, y, *form, bfloat16):
         found.append(form[:3])
-        _core.narrow_linear(x, weights, y, *form)
+        _core.narrow_linear(x, weights, y, *form, bfloat16=bfloat16)
 
-    core = SimpleNamespace(narrow_linear=noted, most_narrow_rows=lambda: MOST)
+    core = SimpleNamespace(narrow_linear=noted, narrow_rows=lambda bfloat16: (2 if bfloat16 else 1, MOST))
     monkeypatch.setattr(narrow_linear, "_core", core)
     return found
 
@@ -37,18 +38,33 @@ def layers(monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("inputs", [16, 48, 1024, 1040, 2064])
 @pytest.mark.parametrize("outputs", [16, 32, 80])
-def test_products_are_those_in_double_precision(inputs, outputs, threads):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_those_in_double_precision(inputs, outputs, threads, dtype):
     """Up to rounding; for all remainders of rows, and weights anywhere in memory."""
-    draw = np.random.default_rng(inputs + outputs)
+    draw = torch.Generator().manual_seed(inputs + outputs)
     for rows in (*range(1, 14), 17, 40):
         for shift in (0, 1, 10):
-            weights = draw.normal(size=outputs * inputs + shift).astype(np.float32)[shift:].reshape(outputs, inputs)
-            x = draw.normal(size=(rows, inputs)).astype(np.float32)
-            y = np.full((rows + 1, outputs), np.nan, np.float32)
-            _core.narrow_linear(x.ctypes.data, weights.ctypes.data, y.ctypes.data, rows, inputs, outputs, threads)
-            expected = x.astype(np.float64) @ weights.T.astype(np.float64)
-            bound = 2**-23 * (2 + inputs / 8) * (abs(x).astype(np.float64) @ abs(weights.T))
-            assert (abs(y[:-1] - expected) <= bound).all() and np.isnan(y[-1]).all()
+            weights = torch.randn(outputs * inputs + shift, generator=draw).to(dtype)[shift:].view(outputs, inputs)
+            x = torch.randn(rows, inputs, generator=draw).to(dtype)
+            y = torch.full((rows + 1, outputs), torch.nan, dtype=dtype)
+            where, short = [one.data_ptr() for one in (x, weights, y)], dtype is torch.bfloat16
+            _core.narrow_linear(*where, rows, inputs, outputs, threads, bfloat16=short)
+            expected = x.double() @ weights.T.double()
+            bound = 2**-23 * (2 + inputs / 8) * (x.double().abs() @ weights.T.double().abs())
+            bound += 2**-8 * expected.abs() * short
+            assert ((y[:-1] - expected).abs() <= bound).all() and y[-1].isnan().all()
+
+
+def test_short_floats_are_rounded_to_the_nearest():
+    """As torch rounds them: ties, the greatest, infinities, no numbers. Each is a sum of one product."""
+    ones = torch.eye(16, dtype=torch.bfloat16)
+    given = torch.tensor([1.5, 3.0, -257.0, 3.38e38, torch.inf, -torch.inf, torch.nan, 1e-40]).bfloat16()
+    for factor in (1.0, 1.0078125, 1.171875, 65536.0):
+        x, y = torch.zeros(len(given), 16, dtype=torch.bfloat16), torch.empty(len(given), 16, dtype=torch.bfloat16)
+        x[:, 0] = given
+        weights = (ones * factor).bfloat16()
+        _core.narrow_linear(x.data_ptr(), weights.data_ptr(), y.data_ptr(), len(given), 16, 16, 1, bfloat16=True)
+        torch.testing.assert_close(y[:, 0], (given.float() * factor).bfloat16(), rtol=0, atol=0, equal_nan=True)
 
 
 def test_only_whole_vectors_are_multiplied():
@@ -78,6 +94,19 @@ def test_passes_over_few_tokens_are_the_models_own(family, biases, layers):
         torch.testing.assert_close(logits, model(torch.tensor([ids])).logits[0, MOST + 1 :], rtol=1e-4, atol=1e-5)
         forms = [(tokens, part.in_features, part.out_features) for part in linears]
         assert sorted(layers) == (sorted(forms) if tokens <= MOST else [])
+
+
+def test_passes_in_short_floats_are_as_near_to_exact_ones_as_the_models_own(layers):
+    model = build("qwen2").eval().bfloat16()
+    target, exact = CausalLMTarget(model), copy.deepcopy(model).double()
+    text = [(7 * i) % 31 + 3 for i in range(2 * MOST + 2)]
+    for tokens in (1, 2, 9, MOST, MOST + 1):
+        ids = text[: MOST + 1 + tokens]
+        layers.clear()
+        logits, own = after(target, ids, tokens), model(torch.tensor([ids])).logits[0, MOST + 1 :]
+        true = exact(torch.tensor([ids])).logits[0, MOST + 1 :]
+        assert (logits - true).norm() < 1.5 * (own - true).norm()
+        assert bool(layers) == (2 <= tokens <= MOST)
 
 
 def test_a_call_reads_the_model_as_it_is_when_it_begins(layers):
@@ -135,11 +164,11 @@ def test_what_is_left_to_the_library(layers):
 def test_modules_without_such_layers_stay_what_they_are(layers, monkeypatch):
     hooked = Sum()
     hooked.forward = hooked.forward
-    for module in (nn.Sequential(nn.Linear(24, 16)), Sum().bfloat16(), Sum().half(), hooked):
+    for module in (nn.Sequential(nn.Linear(24, 16)), Sum().double(), Sum().half(), hooked):
         assert narrowed(module) is module
     compiled = Sum()
     compiled.compile(backend="eager")
     assert narrowed(compiled) is compiled
-    monkeypatch.setattr(narrow_linear._core, "most_narrow_rows", lambda: 0)
+    monkeypatch.setattr(narrow_linear._core, "narrow_rows", lambda bfloat16: (1, 0))
     module = Sum()
     assert narrowed(module) is module

@@ -44,8 +44,8 @@ from rescore.decode.draft.published.baseline import BaselineDrafter
 from rescore.decode.draft.published.prompt_lookup import PromptLookup
 from rescore.decode.draft.published.suffix_decoding import SuffixTree
 from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.lab.bench import huggingface
 from rescore.decode.lab.bench.decoding import System, Writer
-from rescore.decode.lab.bench.huggingface import writer
 from rescore.decode.lab.bench.machine import machine
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
@@ -123,13 +123,14 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
 def lookups(args: argparse.Namespace, target: Any) -> dict[str, Writer]:
     """The peers' prompt lookup."""
     if args.engine is None:
-        return {f"Hugging Face lookup {LOOKUP}": writer(target.model, LOOKUP)}
-    from rescore.decode.lab.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
+        peers = [huggingface.huggingface_contender(target.model, huggingface.LOOKUP, drawn=False)]
+    else:
+        from rescore.decode.lab.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
 
-    peers = [
-        llama_contender(locate_model(args.live), name, None, context=2048, threads=args.threads, drawn=False)
-        for name in LLAMA_LOOKUPS
-    ]
+        peers = [
+            llama_contender(locate_model(args.live), name, None, context=2048, threads=args.threads, drawn=False)
+            for name in LLAMA_LOOKUPS
+        ]
     return {peer.name: peer.write for peer in peers}
 
 

@@ -1,7 +1,8 @@
-"""Linear layers over few tokens in float32: the core's against torch's, by tokens, as passes over drafts have them.
+"""Linear layers over few tokens: the core's against torch's, by tokens, as passes over drafts have them.
 
     python tools/bench/linear.py
     python tools/bench/linear.py --layers 896x4864 4864x896 --threads 2
+    ONEDNN_MAX_CPU_ISA=AVX2 python tools/bench/linear.py --dtype bfloat16
 
 Each call reads other weights, so that they come from memory, and begins anywhere in a line of it, as in files. Products
 of both must agree.
@@ -41,19 +42,18 @@ def shortest(calls: Sequence[Callable[[], object]], repeats: int) -> list[float]
 def compared(weights: Sequence[torch.Tensor], tokens: int, repeats: int) -> list[float]:
     """Milliseconds of torch and of the core."""
     outputs, inputs = weights[0].shape
-    x, y, turns, threads = (
-        torch.randn(tokens, inputs),
-        torch.empty(tokens, outputs),
-        cycle(weights),
-        torch.get_num_threads(),
-    )
+    dtype, turns, threads = weights[0].dtype, cycle(weights), torch.get_num_threads()
+    x, y = torch.randn(tokens, inputs).to(dtype), torch.empty(tokens, outputs, dtype=dtype)
+    short = dtype is torch.bfloat16
 
     def ours() -> torch.Tensor:
         own = next(turns)
-        _core.narrow_linear(x.data_ptr(), own.data_ptr(), y.data_ptr(), tokens, inputs, outputs, threads)
+        where = x.data_ptr(), own.data_ptr(), y.data_ptr()
+        _core.narrow_linear(*where, tokens, inputs, outputs, threads, bfloat16=short)
         return own
 
-    torch.testing.assert_close(x @ ours().T, y, rtol=1e-3, atol=1e-3)
+    within = 2**-7 if short else 1e-3
+    torch.testing.assert_close(x @ ours().T, y, rtol=within, atol=within)
     return shortest([lambda: torch.nn.functional.linear(x, next(turns)), ours], repeats)
 
 
@@ -63,6 +63,7 @@ def main() -> None:
     layers = ["576x1536", "1536x576", "896x4864", "4864x896"]
     parser.add_argument("--layers", nargs="+", default=layers, metavar="INPUTSxOUTPUTS")
     parser.add_argument("--tokens", type=int, nargs="+", default=[1, 4, 5, 9, 17, 25, 33], metavar="N")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), metavar="N")
     parser.add_argument("--repeats", type=int, default=60, metavar="R")
     args = parser.parse_args()
@@ -72,7 +73,10 @@ def main() -> None:
     for layer in args.layers:
         inputs, outputs = map(int, layer.split("x"))
         count = max(2, MEMORY // (4 * inputs * outputs))
-        weights = [torch.randn(inputs * outputs + SHIFT)[SHIFT:].view(outputs, inputs) for _ in range(count)]
+        dtype = getattr(torch, args.dtype)
+        weights = [
+            torch.randn(inputs * outputs + SHIFT, dtype=dtype)[SHIFT:].view(outputs, inputs) for _ in range(count)
+        ]
         one, _ = compared(weights, 1, args.repeats)
         for tokens in args.tokens:
             times = compared(weights, tokens, args.repeats)

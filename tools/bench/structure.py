@@ -206,8 +206,8 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
     """Prints the table; whether all texts are as they must be."""
     import torch
 
+    from rescore.decode.lab.bench import huggingface
     from rescore.decode.lab.bench.decoding import System, Writer
-    from rescore.decode.lab.bench.huggingface import LOOKED_UP, writer
     from rescore.decode.lab.bench.machine import machine
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.layout import TreeLayout
@@ -256,8 +256,8 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
         )
         for name, drafter in drafters.items()
     }
-    lookup = f"Hugging Face lookup {LOOKED_UP}"
-    ways[lookup] = (timed(lookup, writer(target.model, LOOKED_UP)), masked)
+    lookup = huggingface.huggingface_contender(target.model, huggingface.LOOKUP, drawn=bool(sampling))
+    ways[lookup.name] = (timed(lookup.name, lookup.write), masked)
     drawn = np.random.default_rng(args.seed).permutation(len(calls))[: args.count]
     chosen = [calls[at] for at in drawn]
     found = in_turns(ways, chosen, lambda call: options)

@@ -39,13 +39,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.lab.bench.decoding import System, SystemTimes, bench
-from rescore.decode.lab.bench.huggingface import HUGGING_FACE, huggingface_contender
+from rescore.decode.lab.bench.huggingface import DRAFTING, LOOKUP, huggingface_contender
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import PromptText
-from rescore.decode.loop.request import Finish, Generation, Request, Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.conditioned_heads import ConditionedHeads
@@ -95,24 +94,8 @@ class Demo:
         target.fixed = None
         return System.of_drafter(target, name, blended_drafter(target, self.lm) if drafted else None, TreeLayout())
 
-    def drafting(self) -> System:
-        """Ours, as `generate` calls it."""
-        drafting, ends = Drafting(self.lm), sorted(self.opened.end_of_text)
-
-        def write(requests: Sequence[Request], options: Options) -> list[Generation]:
-            ids = torch.from_numpy(np.asarray(requests[0].prompt, np.int64))[None].to(self.target.device)
-            ending = {"eos_token_id": ends, "pad_token_id": ends[0], "max_new_tokens": options.max_tokens}
-            mask = torch.ones_like(ids)
-            out = self.target.model.generate(
-                ids, attention_mask=mask, do_sample=False, custom_generate=drafting, **ending
-            )
-            tokens = out[0, ids.shape[1] :].cpu().numpy().astype(np.int32)
-            return [Generation(tokens=tokens, finish=Finish.LENGTH, statistics=drafting.statistics[0])]
-
-        return System(name="generate, Drafting", write=write, alone=True)
-
     def hugging_face(self, name: str) -> System:
-        return huggingface_contender(self.target.model, name, drawn=False)
+        return huggingface_contender(self.target.model, name, self.lm, drawn=False)
 
     def first_texts(self) -> None:
         """Times the first text of the process, and the same text once more."""
@@ -159,9 +142,9 @@ def decoding(device: str) -> bool:
     demo = Demo("bfloat16", device)
     demo.first_texts()
     sizes = [demo.ours(heads, nodes) for heads in (False, True) for nodes in (None, 16, 64)]
-    demo.compare("bfloat16", [*sizes, demo.drafting()], 2)
+    demo.compare("bfloat16", [*sizes, demo.hugging_face(DRAFTING)], 2)
     eager = [demo.eager("plain, eager", False), demo.eager("no heads, auto, eager", True)]
-    demo.compare("bfloat16, eager", [*eager, demo.hugging_face([*HUGGING_FACE][-1])], 1)
+    demo.compare("bfloat16, eager", [*eager, demo.hugging_face(LOOKUP)], 1)
     return True
 
 

@@ -246,15 +246,16 @@ def contenders_of(args: BenchDecodeArgs, model: LazyModel, plans: Sequence[Plan]
         if plan.kind:
             made = sources.make(plan.kind, **plan.options)
             yield System.of_drafter(model.opened.target, plan.name, made.drafter, made.layout)
-        elif args.engine:
+            continue
+        lm = sources.lms[0] if len(sources.lms) == 1 else None
+        if args.engine:
             from rescore.decode.lab.bench.llama_cpp import llama_contender
 
-            models, context = sources.lms, longest + args.max_tokens + ROOM
-            how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
-            yield llama_contender(locate_model(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
+            how: dict[str, Any] = {"context": longest + args.max_tokens + ROOM, "threads": args.threads, "drawn": drawn}
+            yield llama_contender(locate_model(args.model), plan.name, lm, **how)
         else:
             target: Any = model.opened.target
-            yield huggingface_contender(target.model, plan.name, drawn=drawn)
+            yield huggingface_contender(target.model, plan.name, lm, drawn=drawn)
 
 
 def plans_asked(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:

@@ -164,7 +164,9 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
 
 
 def test_hugging_face_takes_part(capsys, tmp_path):
-    """Plain and with prompt lookup, one text at a time: equal greedy texts; sampled ones agree in distribution."""
+    """Plain, with prompt lookup and with `Drafting`, one text at a time: equal greedy texts; sampled ones agree in
+    distribution.
+    """
     llama = tiny_transformers.build("llama", vocab_size=V, max_position_embeddings=96, eos_token_id=END)
     llama.save_pretrained(tmp_path / "llama")
     cli.make_tokenizer(tmp_path / "llama" / "tokenizer.json", V)
@@ -172,11 +174,11 @@ def test_hugging_face_takes_part(capsys, tmp_path):
     own = f"--model {tmp_path}/llama --prompts {tmp_path}/prompts.jsonl --limit 2 --max-tokens 20"
     call = f"bench decode {own} --repeats 1 --threads 1 --batch 1"
     alone, batch = (row["engines"] for row in cli.figures(capsys, f"{call} --batch 2")["results"])
-    plain, lookup = "Hugging Face plain", "Hugging Face lookup 10"
-    assert list(alone)[-2:] == [plain, lookup] and plain not in batch and "blend 16" in batch
+    plain, *drafted = peers = ["Hugging Face plain", "Hugging Face lookup 10", "Hugging Face Drafting"]
+    assert list(alone)[-3:] == peers and plain not in batch and "blend 16" in batch
     assert all((one["payoff"] is None) == name.startswith(("plain", "Hugging")) for name, one in alone.items())
     assert not any(one["different_texts"] for one in (*alone.values(), *batch.values()))
-    assert alone[plain]["tokens_per_pass"] == 1 < min(alone[name]["tokens_per_pass"] for name in (lookup, "blend 16"))
+    assert alone[plain]["tokens_per_pass"] == 1 < min(alone[name]["tokens_per_pass"] for name in (*drafted, "blend 16"))
     (row,) = cli.figures(capsys, f"{call} --temperature 0.8 --only", plain)["results"]
     assert list(row["engines"]) == ["plain", plain] and row["engines"][plain]["different_texts"] is None
     (row,) = cli.figures(capsys, f"{call} --only blend")["results"]
