@@ -174,15 +174,13 @@ struct Shared {
     std::vector<float> sums(kExact ? 0 : layer.rows * kShare);
     for (int64_t from = shared.next.fetch_add(kShare); from < layer.outputs; from = shared.next.fetch_add(kShare)) {
       const int64_t to = std::min(from + kShare, layer.outputs);
+      float* y = sums.data();
+      if constexpr (kExact) y = layer.y + from;
       for (int64_t row = from; row < to; row += tile.kTogether)
-        if constexpr (kExact)
-          shared.rows_from(row, layer.y + row, layer.outputs, tile);
-        else
-          shared.rows_from(row, &sums[row - from], kShare, tile);
+        shared.rows_from(row, y + row - from, kExact ? layer.outputs : kShare, tile);
       if constexpr (!kExact)
-        for (int64_t row = 0; row < layer.rows; ++row)
-          std::transform(&sums[row * kShare], &sums[row * kShare + to - from], layer.y + row * layer.outputs + from,
-                         rounded);
+        for (int64_t row = 0; row < layer.rows; ++row, y += kShare)
+          std::transform(y, y + to - from, layer.y + row * layer.outputs + from, rounded);
     }
   }
 
@@ -213,18 +211,13 @@ struct Shared {
 template <typename Number>
 void NarrowLinear<Number>::run(int threads) const {
   using Own = Shared<Number>;
-  std::vector<float> floats;
-  Own shared{*this, nullptr};
-  if constexpr (Own::kExact) {
-    shared.x = x;
-  } else {
-    floats.resize(rows * inputs);
-    for (size_t i = 0; i < floats.size(); i += kWide) {
-      const Floats lanes = load(x + i);
-      std::memcpy(&floats[i], &lanes, sizeof lanes);
-    }
-    shared.x = floats.data();
+  std::vector<float> floats(Own::kExact ? 0 : rows * inputs);
+  for (size_t i = 0; i < floats.size(); i += kWide) {
+    const Floats lanes = load(x + i);
+    std::memcpy(&floats[i], &lanes, sizeof lanes);
   }
+  Own shared{*this, floats.data()};
+  if constexpr (Own::kExact) shared.x = x;
   const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && inputs > kPart);
   const auto work = three ? Own::template work<3> : rows <= 6 ? Own::template work<6> : Own::template work<kAtOnce>;
   const int64_t worth = std::min<int64_t>(threads, inputs * outputs / kAlone);
