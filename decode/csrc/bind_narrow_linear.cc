@@ -36,17 +36,12 @@ void narrow_linear(uintptr_t x, uintptr_t weights, uintptr_t y, int64_t rows, in
   (bfloat16 ? run<Bfloat16> : run<float>)(x, weights, y, rows, inputs, outputs, threads);
 }
 
-std::pair<int64_t, int64_t> narrow_rows_of(bool bfloat16) {
-  const NarrowRows rows = bfloat16 ? narrow_rows<Bfloat16>() : narrow_rows<float>();
-  return {rows.fewest, rows.most};
-}
-
 }  // namespace
 
 void bind_narrow_linear(nb::module_& m) {
   m.def("narrow_linear", &narrow_linear, "x"_a, "weights"_a, "y"_a, "rows"_a, "inputs"_a, "outputs"_a, "threads"_a,
         nb::kw_only(), "bfloat16"_a = false);
-  m.def("narrow_rows", &narrow_rows_of, nb::kw_only(), "bfloat16"_a = false);
+  m.def("narrow_rows", &narrow_rows, nb::kw_only(), "bfloat16"_a = false);
 }
 
 }  // namespace rescore

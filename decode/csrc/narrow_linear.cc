@@ -20,13 +20,15 @@ namespace rescore {
 namespace {
 
 #ifdef __AVX512F__
-constexpr int kWide = 16, kMostRows = 36;
+constexpr int kWide = 16;
+constexpr int64_t kMostRows = 36;
 #elif defined(__AVX2__)
-constexpr int kWide = 8, kMostRows = 20;
+constexpr int kWide = 8;
+constexpr int64_t kMostRows = 20;
 #else
-constexpr int kWide = 4, kMostRows = 0;
+constexpr int kWide = 4;
 #endif
-constexpr int64_t kMostElsewhere = 128;            // on processors that MKL is not made for
+constexpr int64_t kMostElsewhere = 128;            // where libraries do not use all of the processor
 constexpr int64_t kPart = 1024, kShortPart = 384;  // inputs at a time, at most; of longer rows, with few rows of x
 constexpr int64_t kFew = 18;
 constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
@@ -228,23 +230,17 @@ void NarrowLinear<Number>::run(int threads) const {
 }
 
 // MKL's floats are at their best on Intel's processors alone; oneDNN's short floats, where instructions multiply them.
-template <>
-NarrowRows narrow_rows<float>() {
-  if (!parallel()) return {1, 0};
+std::pair<int64_t, int64_t> narrow_rows(bool bfloat16) {
 #ifdef __AVX2__
-  if (!__builtin_cpu_is("intel")) return {1, kMostElsewhere};
-#endif
-  return {1, kMostRows};
-}
-
-template <>
-NarrowRows narrow_rows<Bfloat16>() {
   if (!parallel()) return {1, 0};
+  if (!bfloat16) return {1, __builtin_cpu_is("intel") ? kMostRows : kMostElsewhere};
 #ifdef __AVX512F__
   return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 9 : kMostElsewhere};
-#elif defined(__AVX2__)
-  return {2, kMostElsewhere};
 #else
+  return {2, kMostElsewhere};
+#endif
+#else
+  (void)bfloat16;
   return {1, 0};
 #endif
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace rescore {
 
@@ -23,10 +24,6 @@ struct NarrowLinear {
 
 // The fewest and the most rows for which `run` is as fast as libraries of linear algebra; {1, 0} if that is not known
 // of this processor, or the process has no threads for it.
-struct NarrowRows {
-  int64_t fewest, most;
-};
-template <typename Number>
-NarrowRows narrow_rows();
+std::pair<int64_t, int64_t> narrow_rows(bool bfloat16);
 
 }  // namespace rescore

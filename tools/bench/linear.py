@@ -68,12 +68,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=60, metavar="R")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    dtype = getattr(torch, args.dtype)
     print(f"{machine()['cpu']}, {args.threads} threads, {_core.processor}")
     show_header("layer, tokens", ("torch, ms", "core, ms", "torch, x one", "core, x one"))
     for layer in args.layers:
         inputs, outputs = map(int, layer.split("x"))
         count = max(2, MEMORY // (4 * inputs * outputs))
-        dtype = getattr(torch, args.dtype)
         weights = [
             torch.randn(inputs * outputs + SHIFT, dtype=dtype)[SHIFT:].view(outputs, inputs) for _ in range(count)
         ]

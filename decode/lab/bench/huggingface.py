@@ -16,11 +16,8 @@ from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 from rescore.lm.model.ngram import NGram
 
 LOOKED_UP = 10
-HUGGING_FACE = PLAIN, LOOKUP, DRAFTING = (
-    "Hugging Face plain",
-    f"Hugging Face lookup {LOOKED_UP}",
-    "Hugging Face Drafting",
-)
+LOOKUP, DRAFTING = f"Hugging Face lookup {LOOKED_UP}", "Hugging Face Drafting"
+HUGGING_FACE = ("Hugging Face plain", LOOKUP, DRAFTING)
 
 
 def huggingface_contender(model: Any, name: str, lm: NGram | None = None, *, drawn: bool) -> System:
