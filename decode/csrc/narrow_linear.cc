@@ -28,12 +28,12 @@ constexpr int64_t kMostRows = 20;
 #else
 constexpr int kWide = 4;
 #endif
-constexpr int64_t kMostElsewhere = 128;            // where libraries do not use all of the processor
-constexpr int64_t kPart = 1024, kShortPart = 384;  // inputs at a time, at most; of longer rows, with few rows of x
-constexpr int64_t kFew = 18;
-constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
-constexpr int64_t kShare = 32;          // outputs that a thread takes at once
-constexpr int64_t kAlone = 1 << 16;     // weights that are worth no second thread
+constexpr int64_t kMostElsewhere = 128;  // where libraries do not use all of the processor
+constexpr int64_t kPart = 512;           // inputs at a time: of 11 rows, numbers that a first cache of 32 KB keeps
+constexpr int64_t kKept = 7168;          // numbers of x that it keeps while weights pass
+constexpr int kAtOnce = kWide * 3 / 4;   // rows of x, with two of weights
+constexpr int64_t kShare = 32;           // outputs that a thread takes at once
+constexpr int64_t kAlone = 1 << 16;      // weights that are worth no second thread
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Lanes = std::make_integer_sequence<int, kWide>;
 
@@ -189,8 +189,9 @@ struct Shared {
   // Those of weights, for y [.., apart].
   template <int of_x>
   void rows_from(int64_t row, float* y, int64_t apart, Tile<Number, of_x>& tile) const {
-    const int64_t part = layer.inputs <= kPart || layer.rows > kFew ? kPart : kShortPart;
     const int steps = static_cast<int>((layer.rows + of_x - 1) / of_x);
+    const int64_t parts = layer.rows > 6 && steps == 1 ? 1 : (layer.inputs + kPart - 1) / kPart;
+    const int64_t part = (layer.inputs / kWide + parts - 1) / parts * kWide;
     for (int64_t first = 0; first < layer.inputs; first += part) {
       tile.from = layer.weights + row * layer.inputs + first;
       tile.inputs = std::min(part, layer.inputs - first);
@@ -220,7 +221,7 @@ void NarrowLinear<Number>::run(int threads) const {
   }
   Own shared{*this, floats.data()};
   if constexpr (Own::kExact) shared.x = x;
-  const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && inputs > kPart);
+  const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && rows * inputs > kKept);
   const auto work = three ? Own::template work<3> : rows <= 6 ? Own::template work<6> : Own::template work<kAtOnce>;
   const int64_t worth = std::min<int64_t>(threads, inputs * outputs / kAlone);
   if (worth > 1 && parallel())
