@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,21 +20,22 @@ namespace rescore {
 
 namespace {
 
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 #ifdef __AVX512F__
 constexpr int kWide = 16;
-constexpr int64_t kMostRows = 36;
+constexpr int64_t kMostRows = 36, kMostElsewhere = kAny;
 #elif defined(__AVX2__)
 constexpr int kWide = 8;
-constexpr int64_t kMostRows = 20;
+constexpr int64_t kMostRows = 20, kMostElsewhere = 128;
 #else
 constexpr int kWide = 4;
 #endif
-constexpr int64_t kMostElsewhere = 128;  // where libraries do not use all of the processor
-constexpr int64_t kPart = 512;           // inputs at a time: of 11 rows, numbers that a first cache of 32 KB keeps
-constexpr int64_t kKept = 7168;          // numbers of x that it keeps while weights pass
-constexpr int kAtOnce = kWide * 3 / 4;   // rows of x, with two of weights
-constexpr int64_t kShare = 32;           // outputs that a thread takes at once
-constexpr int64_t kAlone = 1 << 16;      // weights that are worth no second thread
+constexpr int64_t kBlock = 128;         // rows of x, of which a second cache keeps a part
+constexpr int64_t kPart = 512;          // inputs at a time: of 11 rows, numbers that a first cache of 32 KB keeps
+constexpr int64_t kKept = 7168;         // numbers of x that it keeps while weights pass
+constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
+constexpr int64_t kShare = 32;          // outputs that a thread takes at once
+constexpr int64_t kAlone = 1 << 16;     // weights that are worth no second thread
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Lanes = std::make_integer_sequence<int, kWide>;
 
@@ -209,17 +211,16 @@ struct Shared {
   }
 };
 
-}  // namespace
-
 template <typename Number>
-void NarrowLinear<Number>::run(int threads) const {
+void run_block(const NarrowLinear<Number>& block, int threads) {
   using Own = Shared<Number>;
+  const auto [weights, x, y, rows, inputs, outputs] = block;
   std::vector<float> floats(Own::kExact ? 0 : rows * inputs);
   for (size_t i = 0; i < floats.size(); i += kWide) {
     const Floats lanes = load(x + i);
     std::memcpy(&floats[i], &lanes, sizeof lanes);
   }
-  Own shared{*this, floats.data()};
+  Own shared{block, floats.data()};
   if constexpr (Own::kExact) shared.x = x;
   const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && rows * inputs > kKept);
   const auto work = three ? Own::template work<3> : rows <= 6 ? Own::template work<6> : Own::template work<kAtOnce>;
@@ -230,15 +231,24 @@ void NarrowLinear<Number>::run(int threads) const {
     work(&shared);
 }
 
+}  // namespace
+
+template <typename Number>
+void NarrowLinear<Number>::run(int threads) const {
+  for (int64_t row = 0; row < rows; row += kBlock)
+    run_block<Number>({weights, x + row * inputs, y + row * outputs, std::min(kBlock, rows - row), inputs, outputs},
+                      threads);
+}
+
 // MKL's floats are at their best on Intel's processors alone; oneDNN's short floats, where instructions multiply them.
 std::pair<int64_t, int64_t> narrow_rows(bool bfloat16) {
 #ifdef __AVX2__
   if (!parallel()) return {1, 0};
   if (!bfloat16) return {1, __builtin_cpu_is("intel") ? kMostRows : kMostElsewhere};
 #ifdef __AVX512F__
-  return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 9 : kMostElsewhere};
+  return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 9 : kAny};
 #else
-  return {2, kMostElsewhere};
+  return {2, kAny};
 #endif
 #else
   (void)bfloat16;

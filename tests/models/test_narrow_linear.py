@@ -42,7 +42,7 @@ def layers(monkeypatch):
 def test_products_are_those_in_double_precision(inputs, outputs, threads, dtype):
     """Up to rounding; for all remainders of rows, and weights anywhere in memory."""
     draw = torch.Generator().manual_seed(inputs + outputs)
-    for rows in (*range(1, 14), 17, 40):
+    for rows in (*range(1, 14), 17, 40, 130):
         for shift in (0, 1, 10):
             weights = torch.randn(outputs * inputs + shift, generator=draw).to(dtype)[shift:].view(outputs, inputs)
             x = torch.randn(rows, inputs, generator=draw).to(dtype)
