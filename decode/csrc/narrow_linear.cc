@@ -35,7 +35,7 @@ constexpr int64_t kPart = 512;          // inputs at a time: of 11 rows, numbers
 constexpr int64_t kKept = 7168;         // numbers of x that it keeps while weights pass
 constexpr int kAtOnce = kWide * 3 / 4;  // rows of x, with two of weights
 constexpr int64_t kShare = 32;          // outputs that a thread takes at once
-constexpr int64_t kAlone = 1 << 16;     // weights that are worth no second thread
+constexpr int64_t kAlone = 1 << 16;     // weights that are worth no second thread, with few rows of x
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Lanes = std::make_integer_sequence<int, kWide>;
 
@@ -224,7 +224,7 @@ void run_block(const NarrowLinear<Number>& block, int threads) {
   if constexpr (Own::kExact) shared.x = x;
   const bool three = rows <= 3 || rows > kAtOnce || (rows > 6 && rows * inputs > kKept);
   const auto work = three ? Own::template work<3> : rows <= 6 ? Own::template work<6> : Own::template work<kAtOnce>;
-  const int64_t worth = std::min<int64_t>(threads, inputs * outputs / kAlone);
+  const int64_t worth = std::min<int64_t>(threads, inputs * outputs * (1 + rows / 8) / kAlone);
   if (worth > 1 && parallel())
     parallel()(work, &shared, static_cast<unsigned>(worth), 0);
   else
@@ -235,9 +235,11 @@ void run_block(const NarrowLinear<Number>& block, int threads) {
 
 template <typename Number>
 void NarrowLinear<Number>::run(int threads) const {
-  for (int64_t row = 0; row < rows; row += kBlock)
-    run_block<Number>({weights, x + row * inputs, y + row * outputs, std::min(kBlock, rows - row), inputs, outputs},
-                      threads);
+  const int64_t blocks = (rows + kBlock - 1) / kBlock;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t first = rows * block / blocks, after = rows * (block + 1) / blocks;
+    run_block<Number>({weights, x + first * inputs, y + first * outputs, after - first, inputs, outputs}, threads);
+  }
 }
 
 // MKL's floats are at their best on Intel's processors alone; oneDNN's short floats, where instructions multiply them.

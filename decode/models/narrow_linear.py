@@ -1,4 +1,5 @@
-"""Linear layers over few tokens, on a CPU in float32 and bfloat16: passes over drafts.
+"""Linear layers over few tokens, on a CPU in float32 and bfloat16: passes over drafts, and prompts where libraries are
+slower.
 
 Libraries of linear algebra take two to three times as long for 5 to 17 tokens as for one, though the weights come from
 memory once. The core's own takes little longer for up to 9, and up to twice as long for 17 (docs/notebooks/engines.md).
@@ -20,9 +21,9 @@ MULTIPLE = 16  # of the widths of layers that the core reads
 
 
 def narrowed(module: Any) -> Any:
-    """A view of a module whose linear layers are run by the core where few tokens pass them, and whose heads in groups
-    share keys there; the module itself if it has none of these, is compiled, or its parts cannot be replaced. It is of
-    the module as it is now: weights, buffers and hooks are shared, attributes that are set later are not.
+    """A view of a module whose linear layers are run by the core where it is as fast as libraries, and whose heads in
+    groups share keys there; the module itself if it has none of these, is compiled, or its parts cannot be replaced. It
+    is of the module as it is now: weights, buffers and hooks are shared, attributes that are set later are not.
     """
     if any(part._compiled_call_impl is not None for part in module.modules()):
         return module

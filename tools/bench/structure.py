@@ -20,10 +20,10 @@ own, with its first mask, and llguidance alone with a tokenizer that it keeps.
 columns  milliseconds: the first and its processor time; median, 99th percentile, longest of all, opened after it
 
 With --live a model writes the calls itself under their tools' schemas, of --count prompts drawn by --seed: plainly,
-with drafts, and by Hugging Face's prompt lookup, which reads its masks from the same automaton. Each way opens the
-grammar of each call, in its time. Greedy texts of all ways must be equal, or the exit status is 1 (in bfloat16, whose
-arithmetic differs with the tokens of a pass, those that differ are named); every text must be a
-prefix of its structure, and a valid call if it ended.
+with drafts, and by Hugging Face's `generate`, plain and with its prompt lookup, whose processor reads its masks from
+the same automaton. Each way opens the grammar of each call, in its time. Greedy texts of all ways must be equal, or the
+exit status is 1 (in bfloat16, whose arithmetic differs with the tokens of a pass, those that differ are named); every
+text must be a prefix of its structure, and a valid call if it ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
          of texts that ended, and of those with a call
@@ -256,8 +256,9 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
         )
         for name, drafter in drafters.items()
     }
-    lookup = huggingface.huggingface_contender(target.model, huggingface.LOOKUP, drawn=bool(sampling))
-    ways[lookup.name] = (timed(lookup.name, lookup.write), masked)
+    for name in huggingface.HUGGING_FACE[:2]:
+        contender = huggingface.huggingface_contender(target.model, name, drawn=bool(sampling))
+        ways[name] = (timed(name, contender.write), masked)
     drawn = np.random.default_rng(args.seed).permutation(len(calls))[: args.count]
     chosen = [calls[at] for at in drawn]
     found = in_turns(ways, chosen, lambda call: options)
