@@ -10,6 +10,17 @@ namespace {
 constexpr double kSurest = 30;   // of the logit of a share, so that other tokens keep some mass
 constexpr int kMostPlaces = 32;  // whose matches are compared
 
+// Whether they are as `CountLists::fill` takes them.
+bool is_new_list(const std::vector<CountLists::Entry>& entries) {
+  if (entries.empty() || entries.size() > CountLists::kShort) return false;
+  for (size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i].count > entries[i - 1].count) return false;
+    for (size_t j = 0; j < i; ++j)
+      if (entries[j].token == entries[i].token) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ContextCounts::ContextCounts(uint32_t order, const Share* followed, const Share* predicted, const Share* copied)
@@ -58,13 +69,13 @@ void ContextCounts::add(uint32_t owner, Counts& to, uint32_t token, float amount
   lists_.add(owner, to.list, token, amount);
 }
 
-double ContextCounts::share_of(const Share& share, double total, double distinct) {
-  const double logit = share.constant + share.of_total * std::log(total) + share.of_distinct * std::log(distinct);
+double ContextCounts::share_of(const Share& share, double log_total, double log_distinct) {
+  const double logit = share.constant + share.of_total * log_total + share.of_distinct * log_distinct;
   return 1 / (1 + std::exp(-std::clamp(logit, -kSurest, kSurest)));
 }
 
 void ContextCounts::weigh(Counts& counts, const Share& share) {
-  const double of_counts = share_of(share, counts.total, counts.list.size);
+  const double of_counts = share_of(share, log_total_(counts.total), log_distinct_(counts.list.size));
   counts.rest = static_cast<float>(1 - of_counts);
   counts.worth = static_cast<float>(of_counts / counts.total);
 }
@@ -149,6 +160,10 @@ ContextCounts::Match ContextCounts::longest_match(uint32_t last) const {
 }
 
 void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
+  foreseen_.clear();
+  for (int i = 0; i < predicted.size; ++i)
+    if (predicted.p[i] >= kLeast) foreseen_.push_back({static_cast<uint32_t>(predicted.ids[i]), predicted.p[i]});
+  const bool is_list = is_new_list(foreseen_);
   for (uint32_t o = 0; o <= draft.longest; ++o) {
     uint32_t& number = contexts_[draft.path[o]].predicted;
     if (number == kNone) {
@@ -156,8 +171,12 @@ void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
       predicted_.push_back({});
     }
     Counts& counts = predicted_[number];
-    for (int i = 0; i < predicted.size; ++i)
-      if (predicted.p[i] >= kLeast) add(owner_of_predicted(number), counts, predicted.ids[i], predicted.p[i]);
+    if (is_list && !counts.list.size) {
+      lists_.fill(counts.list, foreseen_);
+      for (const auto& [token, p] : foreseen_) counts.total += p;
+    } else {
+      for (const auto& [token, p] : foreseen_) add(owner_of_predicted(number), counts, token, p);
+    }
     if (counts.total > 0) weigh(counts, of_predicted_[o]);
   }
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
@@ -196,7 +215,7 @@ ContextCounts::Mixture ContextCounts::mixture(const State& state) const {
   Mixture found;
   if (const auto& [next, length] = state.match; next != kNone) {
     found.copied = read_[next].token;
-    found.of_copied = share_of(of_copied_, std::min(length, kLongest), per_miss());
+    found.of_copied = share_of(of_copied_, std::log(std::min(length, kLongest)), std::log(per_miss()));
     found.rest = 1 - found.of_copied;
   }
   for (uint32_t at = state.context;; at = contexts_[at].link) {

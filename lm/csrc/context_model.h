@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -153,8 +154,8 @@ class ContextCounts {
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
   static uint32_t owner_of_predicted(uint32_t number) { return kPredicted | number; }
   void add(uint32_t owner, Counts& to, uint32_t token, float amount);
-  static void weigh(Counts& counts, const Share& share);  // after counts were added
-  static double share_of(const Share& share, double total, double distinct);
+  void weigh(Counts& counts, const Share& share);  // after counts were added
+  static double share_of(const Share& share, double log_total, double log_distinct);
   void append(Place& text, uint32_t token);
   double per_miss() const { return (kFew + copied_ + missed_) / (1.0 + missed_); }
   Match match(const Match& before, uint32_t token) const;  // which goes on
@@ -163,7 +164,19 @@ class ContextCounts {
   void enter(uint32_t context);              // adds it to the table
   void grow();
 
+  // Keeps the last one: many contexts have the same counts, and hold one prediction.
+  struct Logarithm {
+    double of = 1, value = 0;
+
+    double operator()(double number) {
+      if (number != of) of = number, value = std::log(number);
+      return value;
+    }
+  };
+
   uint32_t order_, greatest_ = 0;
+  Logarithm log_total_, log_distinct_;
+  std::vector<CountLists::Entry> foreseen_;  // by the prediction that is counted
   mutable ManyReaders mutex_;
   std::array<Share, kMaxOrder> of_followed_{}, of_predicted_{};
   Share of_copied_{};

@@ -38,17 +38,25 @@ void CountLists::add(uint32_t owner, CountList& list, uint32_t token, float amou
   rise(owner, list, at);
 }
 
+void CountLists::fill(CountList& list, const std::vector<Entry>& entries) {
+  list = {block(class_of(static_cast<uint32_t>(entries.size()))), static_cast<uint32_t>(entries.size())};
+  for (uint32_t i = 0; i < list.size; ++i) entries_[list.first + i] = entries[i];
+}
+
+uint32_t CountLists::block(int size_class) {
+  const uint32_t room = free_[size_class];
+  if (room != kNone) {
+    free_[size_class] = entries_[room].token;
+    return room;
+  }
+  if (entries_.size() + capacity(size_class) >= kNone) throw std::length_error("the context model is full");
+  return static_cast<uint32_t>(entries_.extend(capacity(size_class)));
+}
+
 uint32_t CountLists::append(uint32_t owner, CountList& list, uint32_t token) {
   const int size_class = class_of(list.size);
   if (!list.size || list.size == capacity(size_class)) {
-    const int wanted = list.size ? size_class + 1 : 0;
-    uint32_t room = free_[wanted];
-    if (room != kNone) {
-      free_[wanted] = entries_[room].token;
-    } else {
-      if (entries_.size() + capacity(wanted) >= kNone) throw std::length_error("the context model is full");
-      room = static_cast<uint32_t>(entries_.extend(capacity(wanted)));
-    }
+    const uint32_t room = block(list.size ? size_class + 1 : 0);
     for (uint32_t i = 0; i < list.size; ++i) entries_[room + i] = entries_[list.first + i];
     if (list.size) {
       entries_[list.first].token = free_[size_class];

@@ -34,6 +34,8 @@ class CountLists {
 
   // Adds to the count of a token; `owner` is the number of the list.
   void add(uint32_t owner, CountList& list, uint32_t token, float amount);
+  // Makes an empty list one of at most kShort tokens, which are distinct, with the greatest counts first.
+  void fill(CountList& list, const std::vector<Entry>& entries);
   float count(uint32_t owner, const CountList& list, uint32_t token) const {
     const uint32_t at = find(owner, list, token);
     return at == kNone ? 0 : entries_[list.first + at].count;
@@ -89,6 +91,7 @@ class CountLists {
 
   uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
   uint32_t append(uint32_t owner, CountList& list, uint32_t token);
+  uint32_t block(int size_class);  // its first entry
   void rise(uint32_t owner, const CountList& list, uint32_t at);
   size_t place(uint32_t owner, uint32_t token) const;  // its place in the table, or the empty one where it would go
   void index(uint32_t owner, uint32_t token, uint32_t at);
