@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -64,20 +65,14 @@ class _Trials:
     def _answer(self, question: object, seconds: float) -> tuple[bytes, bool]:
         """The line that the process prints, empty if it ends, and whether that was in time."""
         assert self._process.stdin and self._process.stdout
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, stop)
+        began, timer = time.monotonic(), threading.Timer(seconds, self._process.kill)
         timer.start()
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
-            return self._process.stdout.readline(), not late.is_set()
+            return self._process.stdout.readline(), time.monotonic() - began < seconds
         except BrokenPipeError:
-            return b"", not late.is_set()
+            return b"", time.monotonic() - began < seconds
         finally:
             timer.cancel()
 

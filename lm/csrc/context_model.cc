@@ -11,7 +11,7 @@ constexpr double kSurest = 30;   // of the logit of a share, so that other token
 constexpr int kMostPlaces = 32;  // whose matches are compared
 
 // Whether they are as `CountLists::fill` takes them.
-bool is_new_list(const std::vector<CountLists::Entry>& entries) {
+bool can_fill(const std::vector<CountLists::Entry>& entries) {
   if (entries.empty() || entries.size() > CountLists::kShort) return false;
   for (size_t i = 1; i < entries.size(); ++i) {
     if (entries[i].count > entries[i - 1].count) return false;
@@ -163,7 +163,7 @@ void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
   foreseen_.clear();
   for (int i = 0; i < predicted.size; ++i)
     if (predicted.p[i] >= kLeast) foreseen_.push_back({static_cast<uint32_t>(predicted.ids[i]), predicted.p[i]});
-  const bool is_list = is_new_list(foreseen_);
+  const bool fills = can_fill(foreseen_);
   for (uint32_t o = 0; o <= draft.longest; ++o) {
     uint32_t& number = contexts_[draft.path[o]].predicted;
     if (number == kNone) {
@@ -171,7 +171,7 @@ void ContextCounts::foresee(const Place& draft, const Prediction& predicted) {
       predicted_.push_back({});
     }
     Counts& counts = predicted_[number];
-    if (is_list && !counts.list.size) {
+    if (fills && !counts.list.size) {
       lists_.fill(counts.list, foreseen_);
       for (const auto& [token, p] : foreseen_) counts.total += p;
     } else {

@@ -82,8 +82,7 @@ class ToolCall(Answer):
     def open(self, tokenizer: Any) -> Any:
         """Its grammar, as one that nobody has opened yet."""
         fails.cache_clear()
-        several = self.several and not self.marks
-        return Grammar.tools(self.tools, tokenizer, several=several, between=self.marks)
+        return Grammar.tools(self.tools, tokenizer, several=self.several and not self.marks, between=self.marks)
 
     def in_chat(self, template: ChatTemplate, tokenizer: Tokenizer) -> ToolCall:
         """Asked by a template that knows the tools: calls stand between its marks, of which the first is given."""
@@ -125,12 +124,9 @@ def show_opening(calls: Sequence[ToolCall], path: Path, vocab_size: int) -> None
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     ends = ends_of(tokenizer)
     kept = LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=ends)
-    mask = np.zeros((vocab_size + 31) // 32, np.uint32)
     ways: dict[str, Callable[[ToolCall], object]] = {
         "rescore": lambda call: call.open(tokenizer).start(vocab_size, ends).allowed(),
-        "llguidance": lambda call: LLMatcher(kept, call.structure._grammar).unsafe_compute_mask_ptr(
-            mask.ctypes.data, mask.nbytes
-        ),
+        "llguidance": lambda call: LLMatcher(kept, call.structure._grammar).compute_bitmask(),
     }
     show_header(f"V = {vocab_size:,}, {len(calls)} grammars", ("first", "its CPU", "median", "99%", "longest"))
     for name, open_one in ways.items():
@@ -259,8 +255,7 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
     for name in huggingface.HUGGING_FACE[:2]:
         contender = huggingface.huggingface_contender(target.model, name, drawn=bool(sampling))
         ways[name] = (timed(name, contender.write), masked)
-    drawn = np.random.default_rng(args.seed).permutation(len(calls))[: args.count]
-    chosen = [calls[at] for at in drawn]
+    chosen = [calls[at] for at in np.random.default_rng(args.seed).permutation(len(calls))[: args.count]]
     found = in_turns(ways, chosen, lambda call: options)
     print(f"{len(chosen)} calls, seed {args.seed}, temperature {args.temperature:g}; {machine()['cpu']}")
     show_header("", (*SPEED, "mask", "masks' share", "ended", "with calls"))
@@ -268,9 +263,8 @@ def live(args: argparse.Namespace, calls: Sequence[ToolCall], tokenizer: Tokeniz
         ended = sum(start(call).after(one.tokens).ended for call, one in zip(chosen, texts))
         called = sum('"arguments"' in tokenizer.decode(one.tokens) for one in texts)
         share = sum(waits[name]) / sum(one.seconds for one in texts)
-        shares = (share, ended / len(chosen), called / len(chosen))
-        cells = (microseconds(waits[name]), *(f"{one:.1%}" for one in shares))
-        show_row(name, (*speed(texts, found["plain"]), *cells))
+        shares = (f"{one:.1%}" for one in (share, ended / len(chosen), called / len(chosen)))
+        show_row(name, (*speed(texts, found["plain"]), microseconds(waits[name]), *shares))
     return bool(sampling) or not differing(found) or args.dtype != "float32"
 
 

@@ -103,6 +103,17 @@ def test_predictions_that_do_not_count():
     assert model.mixture(ALL[:0], array([3]))[0] > 0
 
 
+@pytest.mark.parametrize("ids", [(3, 4, 5), (5, 3, 4), (3, 3, 5), (5, 3, 3)])
+def test_predictions_in_any_order(ids):
+    """And of a token that is named twice, whose probabilities add up."""
+    p = {3: 0.5, 4: 0.25, 5: 0.125}
+    of = np.array([p[token] for token in ids], np.float32)
+    model = model_of(SHARES, PREDICTED)
+    model.foresee(array(()), array(ids), of)
+    counts = model.evidence(array([3]), other=True)[0, 0, 1]
+    assert counts.tolist() == [p[3] * ids.count(3), of.sum(), len({*ids})]
+
+
 def test_long_texts_of_one_token():
     model = model_of([(0.0, 1.0, -1.0)] * 4)
     model.extend(np.full(100_000, 7, np.int32))
