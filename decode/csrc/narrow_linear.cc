@@ -122,10 +122,9 @@ struct Tile {
         }
       }
       const auto weights_of = [&](int row) {
-        float* const laid = weights[row].data() + i;
-        Floats lanes = is_first ? load(from + row * stride + i) : load(laid);
+        Floats lanes = is_first ? load(from + row * stride + i) : load(&weights[row][i]);
         keep(lanes);
-        if (is_first && steps > 1) std::memcpy(laid, &lanes, sizeof lanes);
+        if (is_first && steps > 1) std::memcpy(&weights[row][i], &lanes, sizeof lanes);
         return lanes;
       };
       if constexpr (n < kTogether) {
