@@ -31,6 +31,7 @@ FILLERS = frozenset(
 )
 MOST_LINE = 1 << 20  # characters
 MOST_ARCS = 1 << 22  # of a lattice as it is written
+_JSON = ("{", "[")  # the latter to be refused
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _SYMBOL = re.compile(r"\s*(\S.*?)\s+(\d{1,9})\s*", re.ASCII)
@@ -218,7 +219,7 @@ def _read_text(lines: Lines, where: str, options: ReadOptions) -> Iterator[WordL
     lines = chain(begin, lines)
     name, columns = Path(where).stem, columns_of(first)
     arc = len(columns) == 4 and all(one.isdecimal() for one in columns[:2])
-    if first.lstrip().startswith("{") or (first.count("\t") == 3 and not arc):
+    if first.lstrip().startswith(_JSON) or (first.count("\t") == 3 and not arc):
         yield from _nbest(lines, where, options)
     elif first.startswith("#") or _FIELD.match(first):
         yield _located(where, lambda: _slf(lines, where, options, name))
@@ -380,7 +381,7 @@ def _hypotheses(lines: Lines, where: str) -> Iterator[tuple[int, Hypothesis]]:
         if not line.strip():
             continue
         at = f"{where}:{number}"
-        if line.lstrip().startswith("{"):
+        if line.lstrip().startswith(_JSON):
             one = validate(parse_object(line, at), Hypothesis, at)
         else:
             with _at(where, number, line):

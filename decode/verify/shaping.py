@@ -67,6 +67,8 @@ class Shaping:
             scores = self._penalised(row[None], ids)
             for processor in self.processors:
                 scores = processor(ids, scores)
+                if scores.shape != (1, len(row)):
+                    raise ValueError(f"processor {processor}: expected scores [1, {len(row)}], got {list(scores.shape)}")
             rows.append(scores)
         return torch.cat(rows)
 

@@ -213,6 +213,8 @@ def test_requests_have_their_own_processors_and_criteria():
     expected, favoured = (plain(prompt, 10, one, ends=False) for one in shapings)
     assert tokens_of(got) == [expected, favoured, expected[:7]] and expected != favoured
     assert all(one.finish == Finish.CRITERION for one in got) and seen == list(range(len(prompt) + 1, 14))
+    short = Request(prompt=prompt, processors=(lambda ids, scores: scores[:, :5],))
+    refuses(ValueError, lambda: generate(TARGET, [short], None), "processor", f"[1, {V}]", "[1, 5]")
 
 
 class Resumed(BlockwiseTarget):

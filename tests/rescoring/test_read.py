@@ -275,6 +275,7 @@ def test_what_costs_infinitely_much_is_left_out(tmp_path, text, one, other):
         ("VERSION=1.0\nI=0\nI=1\nJ=0 E=1 a=0\n", ["one.txt:4"]),
         ('{"name": "x", "text": "a", "ids": [1]}\n', ["one.txt:1", "text or ids"]),
         ('{"name": "x", "score": 1}\n', ["one.txt:1", "score"]),
+        ("[1, 2]\n", ["one.txt:1", "object", "list"]),
         ('{"name": "x", "text": "a"}\n{"name": "x", "ids": [1]}\n', ["one.txt", "line 2"]),
         ("x\t1\tlow\ta b\n", ["one.txt:1", "cost"]),
         (b"0 1 \xff 2\n1\n", ["one.txt:1", "0xff"]),
