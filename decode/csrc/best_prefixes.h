@@ -10,6 +10,7 @@
 
 #include "prefix_queue.h"
 #include "prefix_tree.h"
+#include "room.h"
 
 namespace rescore {
 
@@ -57,8 +58,8 @@ class BestPrefixes {
     add(kNone, 0, 0, 0);
   }
 
-  void offer(Offer offer) { offers_.push_back(offer); }
-  void end_prefix() { lists_.push_back({lists_.empty() ? 0 : lists_.back().end, offers_.size()}); }
+  void offer(Fixed cost, uint32_t rank, uint32_t place) { offers_.emplace_back(cost, rank, place); }
+  void end_prefix() { lists_.emplace_back(lists_.empty() ? 0 : lists_.back().end, offers_.size()); }
 
   // Takes prefixes until another has to be opened; false when the tree is complete. token(depth, offer): the token of a
   // child of a prefix of `depth`.
@@ -118,7 +119,7 @@ class BestPrefixes {
   };
 
   uint32_t add(uint32_t parent, uint32_t rank, int depth, uint32_t number) {
-    numbers_.push_back({number, kNone});
+    numbers_.emplace_back(number, kNone);
     return tree_.add(parent, rank, depth);
   }
 
@@ -133,9 +134,9 @@ class BestPrefixes {
   int length_, found_;
   TreeOutput out_;
   PrefixTree tree_;
-  std::vector<Numbers> numbers_;  // parallel to the prefixes: a prefix's own number and its offer's
-  std::vector<Offer> offers_;     // the children, prefix after prefix
-  std::vector<List> lists_;       // by number
+  Room<Numbers> numbers_;  // parallel to the prefixes: a prefix's own number and its offer's
+  Room<Offer> offers_;     // the children, prefix after prefix
+  Room<List> lists_;       // by number
   Opening opening_;
   uint32_t opened_;
   PrefixQueue<Before> queue_{Before{&tree_}};

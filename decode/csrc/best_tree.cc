@@ -343,7 +343,7 @@ void TreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
     std::pop_heap(least_.begin(), least_.end());
     least_.pop_back();
   }
-  proposals_.push_back({total, token, arc});
+  proposals_.emplace_back(total, token, arc);
   least_.push_back(total);
   std::push_heap(least_.begin(), least_.end());
 }
@@ -355,8 +355,8 @@ void TreeSearch::keep_best() {
   });
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
-    best_.offer({best.cost, order(best.token), static_cast<uint32_t>(children_.size())});
-    children_.push_back({best.arc, best.token, kNoState});
+    best_.offer(best.cost, order(best.token), static_cast<uint32_t>(children_.size()));
+    children_.emplace_back(best.arc, best.token, kNoState);
   }
   if (children_.size() > first) {  // the best child is likely to be opened soon
     Child& best = children_[first];

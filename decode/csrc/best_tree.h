@@ -24,6 +24,7 @@
 #include "best_prefixes.h"
 #include "log_sum.h"
 #include "match_cache.h"
+#include "room.h"
 #include "slot.h"
 #include "text_blend.h"
 
@@ -133,7 +134,7 @@ class TreeSearch {
     double logp, p;
   } needed_{NAN, 0};  // the latest one
   bool flat_;         // whether a long list has many tokens of similar frequency
-  std::vector<Proposal> proposals_;
+  Room<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals, the first `sorted_` ascending
   size_t sorted_;
@@ -141,7 +142,7 @@ class TreeSearch {
   BestPrefixes best_;
   std::vector<Opened> opened_;
   std::vector<EditModel::State> edits_;  // by prefix opened, where a text is expected
-  std::vector<Child> children_;          // in the order in which they were offered
+  Room<Child> children_;          // in the order in which they were offered
   std::vector<Slot> slots_;              // the one after the last has no candidates
   std::vector<double> others_;           // ln of the weight of p of all other tokens; -inf if they have none
   std::vector<CostRow> fixed_;           // cost of each candidate, by its place, without p

@@ -40,7 +40,7 @@ class NormalisedTreeSearch {
             {opening.offer.cost + to_fixed(std::max(-logq[rank], 0.0)), static_cast<uint32_t>(rank), 0});
     std::sort(children_.begin(), children_.end(),
               [](const Offer& a, const Offer& b) { return a.cost != b.cost ? a.cost < b.cost : a.rank < b.rank; });
-    for (const Offer& child : children_) best_.offer(child);
+    for (const Offer& child : children_) best_.offer(child.cost, child.rank, child.place);
     best_.end_prefix();
   }
 
