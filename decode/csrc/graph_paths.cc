@@ -240,14 +240,14 @@ void GraphSearch::offer(uint32_t at, Fixed weight) {
   const Reached one = reached_[at];
   const int64_t first = graph_->first[one.state];
   const size_t step = first_step(one);
-  if (one.state + 1 == graph_->states) children_.push_back({one.weight - weight, 0, 0});
+  if (one.state + 1 == graph_->states) children_.emplace_back(one.weight - weight, 0u, 0u);
   for (uint32_t i = 0; i < graph_->width(one.state); ++i) {
     const Fixed more = weight_[step + i] + of_node_[target_[step + i]];
     if (!possible(more)) continue;
     if (graph_->tokens[first + i] < 0)
       reach(behind(at, first + i));
     else
-      children_.push_back({one.weight - weight + more, static_cast<uint32_t>(graph_->tokens[first + i]) + 1, 0});
+      children_.emplace_back(one.weight - weight + more, static_cast<uint32_t>(graph_->tokens[first + i]) + 1, 0u);
   }
 }
 

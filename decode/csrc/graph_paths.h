@@ -137,7 +137,7 @@ class GraphSearch {
   PrefixTree tree_;
   std::vector<Reached> reached_;
   std::vector<Opened> opened_;
-  std::vector<Offer> children_;
+  Room<Offer> children_;
   std::vector<Children> of_one_;  // by node: the children of prefixes that reach it alone, once they are known
   std::vector<uint32_t> slot_;    // by node: where it is among the reached, + 1
   std::vector<uint32_t> heap_;    // reached by the newest prefix, whose arcs are to be followed

@@ -59,7 +59,7 @@ void LabelRows::read_contexts() {
     }
     const Automaton::Context context = lm_->context(state);
     const auto index = static_cast<uint32_t>(state - lm_->level(context.length).first_state);
-    rows_.push_back({this->row(context.backoff), context.length, index, context.backoff_cost, 0, 0, {}, 0});
+    rows_.emplace_back(this->row(context.backoff), context.length, index, context.backoff_cost);
   }
   std::array<uint32_t, kMaxOrder + 1> next{};
   for (const Row& row : rows_) ++next[row.length + 1];
@@ -98,7 +98,7 @@ void LabelRows::match(uint32_t row) {
     const uint64_t found = own(row)[s] = lm_->match(one.length, one.list, sets_[s], wanted, out);
     for (int n = 0, count = count_ones(found); n < count; ++n) {
       lm_->prefetch_arc(one.length, arc[n]);
-      matches_.push_back({1 + static_cast<uint32_t>(s) * kMaxCandidates + at[n], arc[n]});
+      matches_.emplace_back(1 + static_cast<uint32_t>(s) * kMaxCandidates + at[n], arc[n]);
     }
   }
 }

@@ -76,9 +76,9 @@ class LabelRows {
   Room<Fixed> weight_;
   Room<uint32_t> next_;
   std::vector<uint64_t> own_;  // a bit for each label that has an arc
-  std::vector<Row> rows_;
+  Room<Row> rows_;
   std::vector<uint32_t> by_length_;  // rows, each after the one that it backs off to
-  std::vector<Match> matches_;       // in that order
+  Room<Match> matches_;       // in that order
 };
 
 }  // namespace rescore
