@@ -142,7 +142,7 @@ class TreeSearch {
   BestPrefixes best_;
   std::vector<Opened> opened_;
   std::vector<EditModel::State> edits_;  // by prefix opened, where a text is expected
-  Room<Child> children_;          // in the order in which they were offered
+  Room<Child> children_;                 // in the order in which they were offered
   std::vector<Slot> slots_;              // the one after the last has no candidates
   std::vector<double> others_;           // ln of the weight of p of all other tokens; -inf if they have none
   std::vector<CostRow> fixed_;           // cost of each candidate, by its place, without p

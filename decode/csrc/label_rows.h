@@ -78,7 +78,7 @@ class LabelRows {
   std::vector<uint64_t> own_;  // a bit for each label that has an arc
   Room<Row> rows_;
   std::vector<uint32_t> by_length_;  // rows, each after the one that it backs off to
-  Room<Match> matches_;       // in that order
+  Room<Match> matches_;              // in that order
 };
 
 }  // namespace rescore
