@@ -68,7 +68,8 @@ class Shaping:
             for processor in self.processors:
                 scores = processor(ids, scores)
                 if scores.shape != (1, len(row)):
-                    raise ValueError(f"processor {processor}: expected scores [1, {len(row)}], got {list(scores.shape)}")
+                    got = list(scores.shape)
+                    raise ValueError(f"processor {processor}: expected scores [1, {len(row)}], got {got}")
             rows.append(scores)
         return torch.cat(rows)
 
