@@ -1,6 +1,6 @@
 // A vector whose new elements are uninitialised, for data that are overwritten at once. emplace_back(..) makes an
-// element of its members where it stands; push_back({..}) puts it together on the stack, number by number, and copies it
-// as a vector, which waits for these stores.
+// element of its members where it stands; push_back({..}) puts it together on the stack, number by number, and copies
+// it as a vector, which waits for these stores.
 #pragma once
 
 #include <memory>

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Drafter
@@ -157,7 +158,7 @@ class DrafterReplay:
             if isinstance(visit.proposed, Drafts) or self.keep in visit.found:
                 largest = max(n or 1 for name, n in self.budgets.items() if self.keep in ("", name))
                 kept = kept or _padding(visit.proposed, block.rows, largest)
-                for name, column in _columns(visit.proposed).items():
+                for name, column in asdict(visit.proposed).items():
                     if column.ndim > 1:
                         getattr(kept, name)[visit.rows, : column.shape[1]] = column[:, :largest]
                     else:
@@ -287,21 +288,15 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
 PADDING = {"tokens": -1, "cost": np.inf, "parents": -1, "depths": 0, "logq": -np.inf, "count": 0}
 
 
-def _columns(drafts: Drafts | Trees) -> dict[str, NDArray[Any]]:
-    return {one.name: getattr(drafts, one.name) for one in fields(drafts)}
-
-
 def _padding(drafts: Drafts | Trees, rows: int, n: int) -> Drafts | Trees:
     """Drafts of so many rows, of n paths or nodes, without any."""
-    shapes = {name: (rows, n, *column.shape[2:])[: column.ndim] for name, column in _columns(drafts).items()}
+    shapes = {name: (rows, n, *column.shape[2:])[: column.ndim] for name, column in asdict(drafts).items()}
     columns = {name: np.full(shape, PADDING[name], getattr(drafts, name).dtype) for name, shape in shapes.items()}
     return type(drafts)(**columns)
 
 
 def _first(drafts: Drafts | Trees, rows: NDArray[np.int64], n: int | None) -> Drafts | Trees:
     """Those of rows, the first n paths or nodes."""
-    columns = {
-        name: (column[rows, :n] if column.ndim > 1 else column[rows]) for name, column in _columns(drafts).items()
-    }
+    columns = {name: (column[rows, :n] if column.ndim > 1 else column[rows]) for name, column in asdict(drafts).items()}
     count = columns["count"]
     return type(drafts)(**(columns | {"count": np.minimum(count, np.int32(n)) if n else count}))

@@ -16,6 +16,7 @@ from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from rescore.decode.draft.registry import split
@@ -128,8 +129,7 @@ class Lines:
         columns["sequence"] = columns["sequence"] - first
         if self.drafts is not None:
             own = slice(start - first, end - last)  # every sequence has a line without a draft
-            kept = {one.name: getattr(self.drafts, one.name)[own] for one in fields(self.drafts)}
-            columns["drafts"] = replace(self.drafts, **kept)
+            columns["drafts"] = type(self.drafts)(**{name: of[own] for name, of in asdict(self.drafts).items()})
         return Lines(**columns)
 
     @property
