@@ -13,7 +13,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.in_batches import in_batches
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
-from rescore.lm.build.inputs import Piece, bin_length, id_dtype
+from rescore.lm.build.inputs import TEXT, Piece, bin_length, id_dtype
 from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
@@ -200,7 +200,7 @@ def numbered_tokens(
     """
     piece.check_unchanged()
     faults = Faults(piece, skipped)
-    if not piece.is_text:
+    if piece.form not in TEXT:
         notes = None if skipped is None else skipped.notes
         for tokens in token_documents(piece, vocab_size=vocab_size, end_of_text=end_of_text, notes=notes):
             yield Numbered(tokens, faults, None)
