@@ -218,10 +218,9 @@ def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: DrawArgs) -> li
             str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in tasks)
         )
         for task in tasks:
-            first = 0
             for block in dump.blocks(task):
-                steps = sorted([*steps, *gains(block, first, drawn)], key=lambda step: -step.gain)[:most]
-                first += block.sequences
+                found = gains(block, dump.number_of(block), drawn)
+                steps = sorted([*steps, *found], key=lambda step: -step.gain)[:most]
                 bar.advance(progress, block.rows)
     return steps
 
