@@ -133,9 +133,12 @@ class CommandSources:
         return BatchLayout(leaves)
 
     def _sources(self, spec: Spec, sizes: Sizes, chains: bool) -> Sources:
-        """The sources that a drafter uses."""
+        """The sources that a drafter uses; settings are checked against the loaded model."""
         args, used = self.args, spec.options
-        settings = self.checked_settings if "settings" in used else None
+        settings = self.settings if "settings" in used else None
+        if settings:
+            with value_errors_of(args.settings):
+                settings.check(vocab_size=self.opened.vocab_size, slots=self.slots)
         weights = self._weights() if "alpha" in used else [1.0]
         return Sources(
             vocab_size=self.opened.vocab_size,
@@ -247,14 +250,6 @@ class CommandSources:
                 vocab_size=self.facts.vocab_size, slots=settings.slots, tokenizer_sha256=tokenizer, words=self._words
             )
         return settings
-
-    @cached_property
-    def checked_settings(self) -> Settings | None:
-        """The settings, checked against the loaded model."""
-        if self.settings is not None:
-            with value_errors_of(self.args.settings):
-                self.settings.check(vocab_size=self.opened.vocab_size, slots=self.slots)
-        return self.settings
 
     @cached_property
     def tuned_models(self) -> list[NGram]:

@@ -23,7 +23,7 @@ import itertools
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -216,36 +216,27 @@ class Parser(argparse.ArgumentParser):
         page = self._page(self.description, self.epilog)
         if whole or page.count("\n") <= SCREEN:
             return page
-        hidden = {action: action.help for action in self._rare}
-        notes = {
-            group: group.description for group in self._action_groups if self._rare.issuperset(group._group_actions)
-        }
-        try:
-            for action in hidden:
-                action.help = argparse.SUPPRESS
-            for group in notes:
-                group.description = None
-            return self._page(
-                (self.description or "").partition("\n\n")[0],
-                "\n".join(["examples:", *self._examples()[:FEW]])
-                + f"\n\n{self.prog} --help-all: {f'{len(hidden)} more options, ' if hidden else ''}what is printed",
-            )
-        finally:
-            for action, help in hidden.items():
-                action.help = help
-            for group, note in notes.items():
-                group.description = note
+        more = f"{len(self._rare)} more options, " if self._rare else ""
+        examples = "\n".join(["examples:", *self._examples()[:FEW]])
+        return self._page(
+            (self.description or "").partition("\n\n")[0],
+            f"{examples}\n\n{self.prog} --help-all: {more}what is printed",
+            hidden=self._rare,
+        )
 
-    def _page(self, description: str | None, epilog: str | None) -> str:
+    def _page(
+        self, description: str | None, epilog: str | None, hidden: Collection[argparse.Action] = frozenset()
+    ) -> str:
         """Begins with the first example: the commonest call."""
         call = "".join(f"{line[2:]}\n" for one in self._examples()[:1] for line in one.split("\n"))
         formatter = self._get_formatter()
         formatter.add_text(description)
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
         for group in self._action_groups:
+            shown = [one for one in group._group_actions if one not in self.in_description and one not in hidden]
             formatter.start_section(group.title)
-            formatter.add_text(group.description)
-            formatter.add_arguments(action for action in group._group_actions if action not in self.in_description)
+            formatter.add_text(group.description if shown else None)
+            formatter.add_arguments(shown)
             formatter.end_section()
         formatter.add_text(epilog)
         return (call and f"{call}\n") + formatter.format_help()

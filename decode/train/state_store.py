@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ Shard = dict[str, NDArray]
 
 
 class StateStore:
-    """The shards of a folder. As a context manager it adds texts.
+    """The shards of a folder, memory-mapped. As a context manager it adds texts.
 
     about: the model and options that made them; ValueError if the folder was made with others
     """
@@ -40,25 +39,17 @@ class StateStore:
         self.folder, self.about = Path(folder), about
         if (self.folder / ABOUT).exists():
             _refuse_other(self.folder / ABOUT, about)
-        self._shards = [_checked(path, about) for path in self.paths()]
+        self.shards = [_checked(path, about) for path in sorted(self.folder.glob("[0-9]*.safetensors"))]
         self._waiting: list[TextStates] = []
-
-    def paths(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*.safetensors"))
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """The shards, memory-mapped."""
-        return self._shards
 
     @property
     def tokens(self) -> int:
         """Number of tokens of all texts in the shards."""
-        return sum(len(shard["tokens"]) for shard in self._shards)
+        return sum(len(shard["tokens"]) for shard in self.shards)
 
     def numbers(self) -> set[int]:
         """Returns the numbers of the prompts whose texts are stored."""
-        return {number for shard in self._shards for number in shard["numbers"].tolist()}
+        return {number for shard in self.shards for number in shard["numbers"].tolist()}
 
     def __enter__(self) -> StateStore:
         make_folder(self.folder)
@@ -67,9 +58,7 @@ class StateStore:
                 file.write((json.dumps(self.about, indent=2) + "\n").encode())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.flush()
 
     def add(self, text: TextStates) -> None:
@@ -81,11 +70,11 @@ class StateStore:
         """Writes the buffered texts as a shard."""
         if not self._waiting:
             return
-        path = self.folder / f"{len(self._shards):05d}.safetensors"
+        path = self.folder / f"{len(self.shards):05d}.safetensors"
         with atomic_file(path) as file:
             file.write(save(_shard(self._waiting)))
         self._waiting = []
-        self._shards.append(map_tensors(path))
+        self.shards.append(map_tensors(path))
 
 
 def _refuse_other(path: Path, about: dict[str, Any]) -> None:

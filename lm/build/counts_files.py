@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.atomic import atomic_file, make_folder
 from rescore.lattice.extras import needed_for
+from rescore.lattice.in_batches import in_batches
 from rescore.lm.build.counts import CountOptions, Run, Windows, count_run
 from rescore.lm.build.windows import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 
@@ -91,7 +92,7 @@ def write_counts(
         raise ValueError(
             f"{folder}: expected an empty folder to write counts to; name another, or remove what is there"
         )
-    groups, tokens = _groups(batches), 0
+    groups, tokens = map(Windows.joined, in_batches(batches, lambda one: len(one.counts), GROUP_ROWS)), 0
     written: list[Path] = []
     try:
         ended = False
@@ -131,18 +132,6 @@ def _write_file(stream: object, groups: Iterator[Windows], file_rows: int) -> tu
             if rows >= file_rows:
                 return tokens, False
     return tokens, True
-
-
-def _groups(batches: Iterable[Windows]) -> Iterator[Windows]:
-    """Joins the batches into row groups of about a million rows."""
-    waiting: list[Windows] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(len(own.counts) for own in waiting) >= GROUP_ROWS:
-            yield Windows.joined(waiting)
-            waiting = []
-    if waiting:
-        yield Windows.joined(waiting)
 
 
 def _read(path: Path, header: CountsHeader) -> Iterator[Windows]:

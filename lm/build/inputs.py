@@ -96,10 +96,6 @@ class Piece:
         """Bytes, row groups or tokens, for progress bars; 0 if unknown."""
         return self.end - self.begin if self.end is not None else self.size or 0
 
-    @property
-    def is_text(self) -> bool:
-        return self.form in TEXT
-
     def to_json(self) -> dict[str, Any]:
         """A JSON value for manifests; a finished piece is reused while this value is the same."""
         return asdict(self)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
+from rescore.lattice.in_batches import in_batches
 from rescore.lm.build.documents import decode_utf8, json_text, refuse_end_of_text
 from rescore.lm.build.windows import Packing, group, join
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -50,17 +51,12 @@ class Worker:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turns batches of `document` and `file` into batches of keys and counts, combined over 4M windows."""
         skipped = Skipped()
-        waiting: list[NDArray[np.int64]] = []
-        size = 0
-        for batch in batches:
-            for first in range(0, batch.num_rows, BATCH):
-                keys = self._keys(batch.slice(first, BATCH), skipped)
-                waiting.append(keys)
-                size += keys.shape[1]
-                if size >= COMBINE:
-                    yield from _counted(waiting)
-                    waiting, size = [], 0
-        if size:
+        keys = (
+            self._keys(batch.slice(first, BATCH), skipped)
+            for batch in batches
+            for first in range(0, batch.num_rows, BATCH)
+        )
+        for waiting in in_batches(keys, lambda own: own.shape[1], COMBINE):
             yield from _counted(waiting)
         if skipped:
             self.report(skipped)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.dump import Dump
+from rescore.lattice.in_batches import in_batches
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
-from rescore.lm.build.inputs import Piece, bin_length, id_dtype
+from rescore.lm.build.inputs import TEXT, Piece, bin_length, id_dtype
 from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
@@ -199,7 +200,7 @@ def numbered_tokens(
     """
     piece.check_unchanged()
     faults = Faults(piece, skipped)
-    if not piece.is_text:
+    if piece.form not in TEXT:
         notes = None if skipped is None else skipped.notes
         for tokens in token_documents(piece, vocab_size=vocab_size, end_of_text=end_of_text, notes=notes):
             yield Numbered(tokens, faults, None)
@@ -213,23 +214,11 @@ def numbered_tokens(
         )
     end = np.array([end_of_text], np.uint32)
     chats = getattr(tokenizer, "chats", None)
-    for encoded in _encoded(_batches(documents(piece, faults, chats)), tokenizer, faults):
+    batches = in_batches(documents(piece, faults, chats), lambda document: len(document[1]), BATCH)
+    for encoded in _encoded(batches, tokenizer, faults):
         if kept := list(_kept(encoded, end_of_text, faults)):
             tokens = np.concatenate([part for _, ids in kept for part in (ids, end)])
             yield Numbered(tokens.astype(token_dtype(vocab_size), copy=False), faults, [number for number, _ in kept])
-
-
-def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    batch: list[tuple[int, str]] = []
-    size = 0
-    for document in found:
-        batch.append(document)
-        size += len(document[1])
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, faults: Faults) -> Iterator[list[Encoded]]:

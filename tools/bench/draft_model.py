@@ -30,7 +30,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from answers import Answer, per_pass
-from fit_shares import texts_of
 from markdown_tables import show_header, show_row
 from msgspec import structs
 from numpy.typing import NDArray
@@ -216,7 +215,7 @@ def drafters(
 def answers_of(dump: Dump, tasks: Sequence[str], limit: int) -> list[Answer]:
     found = []
     for task in tasks:
-        texts = [one for block in dump.blocks(task) for one in texts_of(block)]
+        texts = [one for block in dump.blocks(task) for one in block.texts]
         found += [Answer(kind=task, prompt=prompt, answer=text) for prompt, text in texts[:limit]]
     return found
 

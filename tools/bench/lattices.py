@@ -15,10 +15,11 @@ from __future__ import annotations
 import argparse
 import resource
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from lm_process import least_times
 from numpy.typing import NDArray
 from openfst import OPTIMISED, TOLERANCE, compile_search, disagreement, run_search, write_model
 
@@ -53,16 +54,6 @@ def rounding(found: Strings, order: int) -> float:
     return max(TOLERANCE, float(found.cost[-1]) * 2**-24 * (order * max(map(len, found.arcs))) ** 0.5)
 
 
-def least_time(rescorer: LatticeRescorer, lattice: WordLattice, paths: int) -> float:
-    """Microseconds of processor time."""
-    least = np.inf
-    for _ in range(ROUNDS):
-        began = time.thread_time()
-        rescorer.paths(lattice, paths)
-        least = min(least, time.thread_time() - began)
-    return 1e6 * least
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump", type=Path)
@@ -90,7 +81,8 @@ def main() -> None:
                 for _ in range(TURNS):
                     theirs = run_search(program, file, lattices, starts, paths=paths, rounds=ROUNDS)
                     peers = np.minimum(peers, theirs.microseconds)
-                    times = np.minimum(times, [least_time(rescorer, one, paths) for one in lattices])
+                    calls = [partial(rescorer.paths, one, paths) for one in lattices]
+                    times = np.minimum(times, [least_times([call], ROUNDS)[0] for call in calls])
                 for one, found, other in zip(lattices, rescorer.paths_of(lattices, paths), theirs.strings):
                     ours = [(cost, tuple(own.tolist())) for cost, own in zip(found.cost.tolist(), found.tokens)]
                     if differs := disagreement(ours, other, rounding(found, model.order)):

@@ -32,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("decode/verify/*.py", "decode/draft/*.py", "lattice/*.py", "lm/model/*.py")
-TESTS = ("verify", "draft", "lattice", "lm", "loop", "replay", "tuning")
+TESTS = ("verify", "draft", "lattice", "lm", "loop", "lab/replay", "lab/tuning")
 LINES = ROOT / "build" / "mutants_lines.json"
 PYTEST = ("-q", "-m", "not slow", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT))
 

@@ -93,17 +93,16 @@ class DrawArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnStep:
-    """A row of a block.
-
-    gain                accepted tokens of the rescored draft minus those of the base draft
-    sequence, position  of the row, in its task
-    """
+    """A row of a block. gain: accepted tokens of the rescored draft minus those of the base draft"""
 
     gain: int
     block: DumpBlock
     row: int
-    sequence: int
-    position: int
+
+    def place(self, dump: Dump) -> tuple[int, int]:
+        """The sequence in its task, and the position in the sequence."""
+        sequence = int(self.block.sequence_of[self.row])
+        return dump.number_of(self.block) + sequence, self.row - int(self.block.offsets[sequence])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +138,11 @@ def run(args: DrawArgs) -> Result:
         )
     written = []
     for step in steps:
+        sequence, position = step.place(dump)
+        facts = {"task": step.block.task, "sequence": sequence, "position": position, "gain": step.gain}
         for path, picture in files(dump, step, drawn, words, args):
             write(path, picture)
-            written.append(
-                {
-                    "file": str(path),
-                    "task": step.block.task,
-                    "sequence": step.sequence,
-                    "position": step.position,
-                    "gain": step.gain,
-                }
-            )
+            written.append({"file": str(path), **facts})
     names = [] if is_file(args.out) else [str(one["file"]) for one in written]
     return Result({"dump": str(dump.path), "pictures": written}, names, listed=bool(names))
 
@@ -202,7 +195,7 @@ def one_step(dump: Dump, task: str, wanted: int, position: int) -> DrawnStep:
                     else "is one token long and has no lattice"
                 )
                 raise Misuse(f"--position {position}: sequence {wanted} of task {task!r} {has}")
-            return DrawnStep(gain=0, block=block, row=begin + position, sequence=wanted, position=position)
+            return DrawnStep(gain=0, block=block, row=begin + position)
         first += block.sequences
     raise Misuse(f"--sequence {wanted}: task {task!r} of {dump.path} has {first} sequences, numbered from 0")
 
@@ -218,32 +211,23 @@ def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: DrawArgs) -> li
             str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in tasks)
         )
         for task in tasks:
-            first = 0
             for block in dump.blocks(task):
-                steps = sorted([*steps, *gains(block, first, drawn)], key=lambda step: -step.gain)[:most]
-                first += block.sequences
+                steps = sorted([*steps, *gains(block, drawn)], key=lambda step: -step.gain)[:most]
                 bar.advance(progress, block.rows)
     return steps
 
 
-def gains(block: DumpBlock, first: int, drawn: Drawn) -> Iterator[DrawnStep]:
-    """The steps of a block in the base replay; `first`: number of the block's first sequence in its task."""
+def gains(block: DumpBlock, drawn: Drawn) -> list[DrawnStep]:
+    """The steps of a block in the base replay."""
     from rescore.decode.lab.replay.replay import accepted_of_drafts, visited_rows
 
-    sausages, truth, sequence_of = block.sausages(k=drawn.top_k), block.truth(), block.sequence_of
+    sausages, truth = block.sausages(k=drawn.top_k), block.truth()
     histories = block.histories(slice(None), drawn.strings.context)
     drafts = drawn.strings.paths(sausages, histories, 1)
     base = accepted_of_drafts(sausages.first[:, None], truth)
     gain = accepted_of_drafts(drafts.tokens, truth) - base
-    for row in visited_rows(base, block.offsets).tolist():
-        sequence = int(sequence_of[row])
-        yield DrawnStep(
-            gain=int(gain[row]),
-            block=block,
-            row=row,
-            sequence=first + sequence,
-            position=row - int(block.offsets[sequence]),
-        )
+    visited = visited_rows(base, block.offsets).tolist()
+    return [DrawnStep(gain=int(gain[row]), block=block, row=row) for row in visited]
 
 
 def files(
@@ -252,7 +236,8 @@ def files(
     """The pictures of a step, as pairs of path and SVG."""
     from rescore.lattice.svg import below, wide
 
-    name = f"{dump.header.kind}-{file_part(dump, step.block.task)}-{step.sequence}-{step.position}"
+    sequence, position = step.place(dump)
+    name = f"{dump.header.kind}-{file_part(dump, step.block.task)}-{sequence}-{position}"
     lattice, *trees = (parts := draw(step, drawn, words, args)).values()
     if args.wide or is_file(args.out):
         path = args.out if is_file(args.out) else args.out / f"{name}.{form(args)}"

@@ -110,11 +110,8 @@ def open_rescorer(args: LatticeArgs) -> LatticeRescorer:
     from rescore.decode.rescoring.rescorer import LatticeRescorer, Weights
     from rescore.lm.model.formats import load
 
-    minus = [(args.minus[0], -args.minus[1])] if args.minus else []
-    models, alpha = [], []
-    for path, weight in (*args.lm, *minus):
-        models.append(load(path))
-        alpha.append(weight)
+    given = [*args.lm, *([(args.minus[0], -args.minus[1])] if args.minus else [])]
+    models, alpha = [load(path) for path, _ in given], [weight for _, weight in given]
     language = args.language if args.language is not None else float(args.minus is not None or not args.lm)
     weights = Weights(acoustic=args.scale, language=language, word_penalty=args.word_penalty)
     return LatticeRescorer(models, alpha=alpha, weights=weights, ends=not args.fragments, threads=args.threads)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.lab.replay.headline import PAIRS
-from rescore.decode.lab.replay.measures import headroom_recovered
 from rescore.decode.lab.replay.run import DumpResult, mean_over_tasks
 
 RESAMPLES = 2000
@@ -139,14 +138,13 @@ class Figures:
         has = room > 0 if task is None else (room > 0) & (np.array(self.task_names) == task)
         if not has.any():
             return None
-        value = np.array([headroom_recovered(*row) for row in self.value[has][:, [at, base, oracle]].tolist()])
-        drawn = self.samples[:, has]
-        drawn_room = drawn[..., oracle] - drawn[..., base]
-        # In a resample without headroom the share is undefined; it is left out.
-        recovered = np.divide(
-            drawn[..., at] - drawn[..., base], drawn_room, out=np.full(drawn_room.shape, np.nan), where=drawn_room > 0
-        )
-        return self._interval(value, recovered, None)
+
+        def recovered(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            """NaN in a resample without headroom, which leaves the share undefined."""
+            room = values[..., oracle] - values[..., base]
+            return np.divide(values[..., at] - values[..., base], room, out=np.full_like(room, np.nan), where=room > 0)
+
+        return self._interval(recovered(self.value[has]), recovered(self.samples[:, has]), None)
 
     def _uncertainty(self, task: str | None = None) -> dict[str, Any]:
         """Intervals of every drafter, of headroom with base and oracle present, and differences of replayed pairs."""

@@ -46,9 +46,8 @@ class RecordedTexts:
 
     def __init__(self, block: DumpBlock):
         self._block = block
-        self._before = (
-            np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
-        )  # tokens of a text up to a row, minus the row
+        # Tokens of a text up to a row, minus the row.
+        self._before = np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
         texts = block.texts
         self._whole = [np.concatenate(both) for both in texts]
         self.texts = [

@@ -182,11 +182,10 @@ class DrafterReplay:
         """Drafts for every row that some budget's decoding visits, each sequence's rows in order."""
         for first in range(0, block.sequences, self.at_once):
             part = block.part(first, min(first + self.at_once, block.sequences))
-            start = int(block.offsets[first])
-            for visit in self._visits(part):
-                yield Visit(rows=visit.rows + start, proposed=visit.proposed, found=visit.found, seconds=visit.seconds)
+            yield from self._visits(part, int(block.offsets[first]))
 
-    def _visits(self, block: DumpBlock) -> Iterator[Visit]:
+    def _visits(self, block: DumpBlock, start: int) -> Iterator[Visit]:
+        """start: the first row of the sequences among all."""
         texts, drafter, due = RecordedTexts(block), self.make(block), _Due(self.budgets, block, self.everywhere)
         session = drafter.open(texts.prompts, Shaping())
         active = np.arange(block.sequences)
@@ -210,7 +209,7 @@ class DrafterReplay:
                 )
             found = _found(block, rows, proposed, own, dict(zip(self.budgets, due.visited(sequences))))
             due.go_on(sequences, found)
-            yield Visit(rows=rows, proposed=proposed, found=found, seconds=seconds)
+            yield Visit(rows=rows + start, proposed=proposed, found=found, seconds=seconds)
             self.advance(int((due.next[sequences] - rows).sum()))
 
 

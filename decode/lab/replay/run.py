@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from rescore.decode.lab.replay.replay import Replay
 from rescore.decode.lab.replay.table import Lines
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.in_batches import in_batches
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import SplitPart, chosen_blocks
 from rescore.lattice.tree import Drafts
@@ -189,20 +190,8 @@ def replay_blocks(
             first += block.sequences
         return whole.rows
 
-    lattices = sum(replay(together) for together in _batches(blocks))
+    lattices = sum(map(replay, in_batches(blocks, lambda block: block.rows, ROWS)))
     return DumpResult(kind=kind, tasks=[*tasks.values()], lattices=lattices)
-
-
-def _batches(blocks: Iterable[DumpBlock]) -> Iterator[list[DumpBlock]]:
-    """Blocks that follow each other, of at least ROWS rows together, but the last ones."""
-    batch: list[DumpBlock] = []
-    for block in blocks:
-        batch.append(block)
-        if sum(one.rows for one in batch) >= ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:

@@ -7,9 +7,7 @@ true tokens before the slot, as for a draft that is accepted up to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +16,11 @@ from rescore.decode.draft.calibration import MAX_WEIGHT, Calibration, Share
 from rescore.decode.lab.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.lab.tuning.logit import Choices, fit_logit
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.ngram import NGram
 
 START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor; kept by slots without observations
 LEAST = np.array([0.0, 0.0, -np.inf, -np.inf])
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the start for paths; alpha is shared among the models
 
 
@@ -62,15 +59,6 @@ def fit_weights(
     return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
-def _side_by_side(work: Callable[[Item], Answer], items: Iterable[Item], workers: int) -> Iterator[Answer]:
-    """Yields `work` of every item, in order. One worker is lazy; several consume all items at once."""
-    if workers == 1:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(work, items)
-
-
 def fitted(
     slots: Sequence[Choices], start: NDArray[np.float64], least: NDArray[np.float64], workers: int
 ) -> NDArray[np.float64]:
@@ -79,7 +67,7 @@ def fitted(
     def fit(choices: Choices) -> NDArray[np.float64]:
         return fit_logit(choices, start, least=least) if len(choices) else start
 
-    return np.array(list(_side_by_side(fit, slots, workers)))
+    return np.array(list(in_order(Columns(workers), fit, zip(slots))))
 
 
 def gathered(
@@ -87,7 +75,7 @@ def gathered(
 ) -> list[Choices]:
     """Collects the thinned choices of every slot, in one pass over the blocks."""
     slots: list[Thinned] = []
-    for of_block in _side_by_side(choices_of, blocks, workers):
+    for of_block in in_order(Columns(workers), choices_of, zip(blocks)):
         slots = slots or [Thinned() for _ in of_block]
         for thinned, choices in zip(slots, of_block):
             thinned.add(choices)

@@ -64,9 +64,8 @@ def fit_gates(evidence: NDArray[np.float32], p: NDArray[np.float64]) -> NDArray[
     before = -np.inf
     for _ in range(STEPS):
         shares = np.where(here, _logistic((features * weights).sum(axis=-1)), 0)
-        passed = np.cumprod((1 - shares)[:, ::-1], axis=1)[
-            :, ::-1
-        ]  # the probability that a gate and all before it pass
+        # The probability that a gate and all before it pass.
+        passed = np.cumprod((1 - shares)[:, ::-1], axis=1)[:, ::-1]
         reached = np.concatenate((passed[:, 1:], np.ones((len(p), 1))), axis=1)
         taken = reached * shares * of_counts
         rest = passed[:, 0] * p

@@ -59,7 +59,7 @@ def _longest_common(left: NDArray[np.integer], right: NDArray[np.integer]) -> in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The guarantee P(mean risk > delta) <= epsilon; `risk` is one of `consistency.RISKS`."""
+    """The guarantee P(mean risk > delta) <= epsilon; `risk` is one of `RISKS`."""
 
     risk: str = "rouge-l"
     delta: float = 0.1

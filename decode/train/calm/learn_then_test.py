@@ -20,10 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tested:
-    """The test of one threshold: losses float64 [n], their mean, and the p-value of "its risk exceeds delta"."""
+    """The test of one threshold: the mean of its losses, and the p-value of "its risk exceeds delta"."""
 
     threshold: float
-    losses: NDArray[np.float64]
     risk: float
     p_value: float
     valid: bool
@@ -47,7 +46,7 @@ def fixed_sequence(
         losses = _checked(losses_of(threshold))
         risk = float(losses.mean())
         p_value = hoeffding_bentkus(risk, len(losses), delta)
-        tested.append(Tested(threshold=threshold, losses=losses, risk=risk, p_value=p_value, valid=p_value <= epsilon))
+        tested.append(Tested(threshold=threshold, risk=risk, p_value=p_value, valid=p_value <= epsilon))
         if not tested[-1].valid:
             break
     return tested
