@@ -11,6 +11,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
@@ -171,7 +172,9 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Writes the end of the file. After an error it tries to, and suppresses failures."""
         if self._parquet is not None:
             with suppress(Exception) if error else nullcontext():
