@@ -78,11 +78,11 @@ def main() -> None:
                 starts = np.zeros(len(lattices), np.uint32)
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 times, peers = (np.full(len(lattices), np.inf) for _ in range(2))
+                calls = [partial(rescorer.paths, one, paths) for one in lattices]
                 for _ in range(TURNS):
                     theirs = run_search(program, file, lattices, starts, paths=paths, rounds=ROUNDS)
                     peers = np.minimum(peers, theirs.microseconds)
-                    calls = [partial(rescorer.paths, one, paths) for one in lattices]
-                    times = np.minimum(times, [least_times([call], ROUNDS)[0] for call in calls])
+                    times = np.minimum(times, least_times(calls, ROUNDS))
                 for one, found, other in zip(lattices, rescorer.paths_of(lattices, paths), theirs.strings):
                     ours = [(cost, tuple(own.tolist())) for cost, own in zip(found.cost.tolist(), found.tokens)]
                     if differs := disagreement(ours, other, rounding(found, model.order)):
