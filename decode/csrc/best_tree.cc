@@ -240,7 +240,7 @@ void TreeSearch::find_sources() {
   for (int list = 0; list < blend_.long_lists(); ++list) most_.push_back(blend_.most(list));
   // Otherwise arcs are not sorted by cost, or a model that is not normalised may give any probability.
   model_most_ = INFINITY;
-  if (state_ == kRoot) model_most_ = blend_.rest() * std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
+  if (state_ == kRoot) model_most_ = blend_.rest() * std::exp(-lm_->cost(0, lm_->by_unigram_cost().front()));
   proposed_.clear();
   sorted_ = 0;
   if (least_.size() < nodes_) propose_first();
@@ -288,8 +288,8 @@ void TreeSearch::propose_arcs() {
     paid += lm_->backoff_cost(state);
   }
   for (const uint32_t token : lm_->by_unigram_cost()) {
-    if (!(paid + lm_->cost(token) <= limit)) break;
-    offer(token, token, lm_->cost(token));
+    if (!(paid + lm_->cost(0, token) <= limit)) break;
+    offer(token, token, lm_->cost(0, token));
   }
 }
 

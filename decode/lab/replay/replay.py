@@ -289,8 +289,10 @@ PADDING = {"tokens": -1, "cost": np.inf, "parents": -1, "depths": 0, "logq": -np
 
 def _padding(drafts: Drafts | Trees, rows: int, n: int) -> Drafts | Trees:
     """Drafts of so many rows, of n paths or nodes, without any."""
-    shapes = {name: (rows, n, *column.shape[2:])[: column.ndim] for name, column in asdict(drafts).items()}
-    columns = {name: np.full(shape, PADDING[name], getattr(drafts, name).dtype) for name, shape in shapes.items()}
+    columns = {
+        name: np.full((rows, n, *column.shape[2:])[: column.ndim], PADDING[name], column.dtype)
+        for name, column in asdict(drafts).items()
+    }
     return type(drafts)(**columns)
 
 
