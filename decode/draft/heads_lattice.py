@@ -33,6 +33,11 @@ class HeadsLattice:
     def slots(self) -> int:
         return self.heads.slots
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the heads keep their own state, so that they need the target's after every token."""
+        return not isinstance(self.heads, StatelessHeads)
+
     def open(self, requests: int) -> HeadsLatticeSession:
         return HeadsLatticeSession(self, self.heads.open(requests))
 
@@ -52,7 +57,7 @@ class HeadsLatticeSession:
     @property
     def may_rest(self) -> bool:
         """Heads that keep their own state must see every step."""
-        return isinstance(self.heads, StatelessHeads)
+        return not self.lattice.keeps_state
 
     def sausages(self, step: DraftStep) -> Sausage:
         logits, vocabulary = self.heads.logits(step), self.lattice.heads.vocabulary

@@ -71,10 +71,10 @@ def blend(sources: Sources, sizes: Sizes) -> Drafter:
         calibration = calibration.without_heads()
     lattice = None
     if small:
-        from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, lattice_of_source
+        from rescore.decode.draft.model_lattice import DEFAULT_TOP_K, MODEL, ModelLattice
 
         calibration = structs.replace(MODEL, text=calibration.text)
-        lattice = lattice_of_source(small, sources.vocab_size, sizes.top_k or DEFAULT_TOP_K)
+        lattice = ModelLattice(model=small, vocab_size=sources.vocab_size, top_k=sizes.top_k or DEFAULT_TOP_K)
     lm, memory, threads = next(iter(sources.models), None), sources.memory, sources.threads
     if not sources.text:
         calibration = structs.replace(calibration, text=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from torch import Tensor
 
 from rescore.decode.draft.calibration import SHARES, Calibration
 from rescore.decode.draft.drafter import EMPTY
-from rescore.decode.draft.lattices import Growing
-from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, PathHeads, top_of_heads
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, PathHeads, PathHeadsSession, top_of_heads
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.lattice.checked import whole
@@ -35,12 +35,13 @@ MODEL = Calibration(head=(1.0,), alpha=(0.1,), prior=(0.0,), floor=(-6.0,), text
 class ModelLattice:
     """Makes lattices from the `top_k` most probable tokens of a small model after each node that it reads.
 
-    model       with the target's tokenizer
-    levels      how many nodes it reads in each pass after the one over the text: the most probable ones so far
+    model       with the target's tokenizer; or a head that reads its own draft
+    levels      how many nodes it reads in each pass after the one over the text: the most probable ones so far, of a
+                head those whose parents it has read
     vocab_size  V of the target
     """
 
-    model: Target
+    model: Target | PathHeads
     vocab_size: int
     top_k: int = DEFAULT_TOP_K
     levels: tuple[int, ...] = LEVELS
@@ -49,84 +50,56 @@ class ModelLattice:
         whole(self.top_k, "top_k", 1, MAX_WIDTH // 2)
         for nodes in self.levels:
             whole(nodes, "levels", 1, MAX_WIDTH // 2)
-        if not self.model.trees:
+        if not isinstance(self.model, PathHeads) and not self.model.trees:
             name = type(self.model).__name__
             raise ValueError(
                 f"draft model: expected one that reads trees, got a {name}, which reads only chains; take one with "
                 "attention alone"
             )
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it is a head, which needs the target's states after every token."""
+        return isinstance(self.model, PathHeads)
+
     def open(self, requests: int) -> ModelLatticeSession:
-        return ModelLatticeSession(self)
+        if isinstance(self.model, PathHeads):
+            return ModelLatticeSession(self, self.model.open(requests), self.model.vocabulary)
+        return ModelLatticeSession(self, _TextReader(self.model, self.vocab_size, max(self.levels, default=0)))
 
 
 class ModelLatticeSession:
-    """The small model's cache of the requests of one call."""
+    """What predicts, opened for the requests of one call."""
 
-    def __init__(self, lattice: ModelLattice):
-        self.lattice, self.levels = lattice, lattice.levels
+    def __init__(self, lattice: ModelLattice, reader: PathHeadsSession, vocabulary: DraftVocabulary | None = None):
+        self.levels, self.passed = lattice.levels, reader.tell
+        self._reader, self._of = reader, partial(_of_logits, k=lattice.top_k, vocabulary=vocabulary)
+
+    def begun(self, step: DraftStep) -> Lattice:
+        return self._of(self._reader.sync(step)[:, None], [EMPTY] * len(step.texts))
+
+    def grown(self, trees: Trees) -> Lattice:
+        return self._of(*self._reader.read_trees([trees[row] for row in range(len(trees))]))
+
+
+class _TextReader:
+    """A small model, which reads the texts themselves."""
+
+    def __init__(self, model: Target, vocab_size: int, ahead: int):
+        self._open = partial(Reader, model, ahead=ahead, vocab_size=vocab_size)
         self._reader: Reader | None = None
 
-    def begun(self, step: DraftStep) -> Lattice:
-        """The tokens that the model predicts after the texts."""
-        if self._reader is None:
-            model, ahead = self.lattice.model, max(self.levels, default=0)
-            numbers, vocab_size = [text.number for text in step.texts], self.lattice.vocab_size
-            self._reader = Reader(model, step.histories, numbers=numbers, ahead=ahead, vocab_size=vocab_size)
-        return _of_logits(self._reader.sync(step.texts)[:, None], [EMPTY] * len(step.texts), self.lattice.top_k)
-
-    def grown(self, trees: Trees) -> Lattice:
-        """The tokens that it predicts after the texts and after each node."""
-        assert self._reader is not None, "it has read the texts"
-        rows = [trees[b] for b in range(len(trees))]
-        return _of_logits(self._reader.read_trees(rows), rows, self.lattice.top_k)
-
-    def passed(self, step: DraftStep) -> None:
+    def tell(self, step: DraftStep) -> None:
         """What it has not read, it reads later."""
 
+    def sync(self, step: DraftStep) -> Tensor:
+        if self._reader is None:
+            self._reader = self._open(step.histories, numbers=[text.number for text in step.texts])
+        return self._reader.sync(step.texts)
 
-@dataclass(frozen=True, kw_only=True)
-class PathLattice:
-    """Makes lattices from the `top_k` most probable tokens of a head that reads its own draft. One level after another
-    it reads the most probable nodes whose parents it has read, at most as many as `levels` say.
-
-    vocab_size  V of the target
-    """
-
-    head: PathHeads
-    vocab_size: int
-    top_k: int = DEFAULT_TOP_K
-    levels: tuple[int, ...] = LEVELS
-
-    def open(self, requests: int) -> PathLatticeSession:
-        return PathLatticeSession(self, requests)
-
-
-class PathLatticeSession:
-    """A head opened for the requests of one call."""
-
-    def __init__(self, lattice: PathLattice, requests: int):
-        self.lattice, self.levels = lattice, lattice.levels
-        self._head = lattice.head.open(requests)
-
-    def passed(self, step: DraftStep) -> None:
-        self._head.tell(step)
-
-    def begun(self, step: DraftStep) -> Lattice:
-        return self._of(self._head.sync(step)[:, None], [EMPTY] * len(step.texts))
-
-    def grown(self, trees: Trees) -> Lattice:
-        return self._of(*self._head.read_trees([trees[row] for row in range(len(trees))]))
-
-    def _of(self, logits: Tensor, trees: Sequence[TokenTree]) -> Lattice:
-        return _of_logits(logits, trees, self.lattice.top_k, self.lattice.head.vocabulary)
-
-
-def lattice_of_source(small: Target | PathHeads, vocab_size: int, top_k: int = DEFAULT_TOP_K) -> Growing:
-    """The lattices of a small model, or of a head that reads its own draft."""
-    if isinstance(small, PathHeads):
-        return PathLattice(head=small, vocab_size=vocab_size, top_k=top_k)
-    return ModelLattice(model=small, vocab_size=vocab_size, top_k=top_k)
+    def read_trees(self, trees: Sequence[TokenTree]) -> tuple[Tensor, list[TokenTree]]:
+        assert self._reader is not None, "it has read the texts"
+        return self._reader.read_trees(trees), list(trees)
 
 
 @torch.inference_mode()

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.decode.models.draft_step import LastPass
-from rescore.lattice.tree import TokenTree, Trees
 
 if TYPE_CHECKING:
+    from rescore.decode.models.draft_step import LastPass
     from rescore.decode.models.target import FixedShapes, Target
+    from rescore.lattice.tree import TokenTree, Trees
 
 REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
 SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
@@ -42,6 +42,7 @@ CREDIT = 8.0  # tokens that each bin starts with, accepted as all have been
 DECAY = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
 VAIN = 0.01  # share of the time for searches that find nothing worth a pass
 MARGIN = 1.02  # a batch's chains must promise this many times the tokens per second of plain decoding
+CHAIN_NODES = 64  # of the trees from which chains are selected
 LEAST_GAIN = 0.01  # a chain's token with a smaller acceptance probability is never verified
 LONGEST_REST = 16  # steps
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur

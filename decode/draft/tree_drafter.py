@@ -13,7 +13,7 @@ from rescore import _core
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
 from rescore.decode.draft.lattices import Growing, GrowingSession, Lattices, LatticeSession, Rescoring
-from rescore.decode.draft.pace import AutoWidth, Readings, WidthSession
+from rescore.decode.draft.pace import CHAIN_NODES, AutoWidth, Readings, WidthSession
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
@@ -26,7 +26,6 @@ from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 1024
-NODES = 64  # of the trees from which chains are selected
 ALONE = Calibration(text=None).without_heads()
 
 
@@ -127,7 +126,7 @@ class TreeSession:
         """Trees of n nodes, or their best chains of at most n tokens."""
         if not self.drafter.chains:
             return self._searched(step, lattices, n)
-        trees = self._searched(step, lattices, max(n, NODES))
+        trees = self._searched(step, lattices, max(n, CHAIN_NODES))
         return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
 
     def _searched(self, step: DraftStep, lattices: Sausage | Lattice, n: int) -> Trees:

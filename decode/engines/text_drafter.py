@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.calibration import ALIKE, HEADLESS, Calibration, propose_trees
-from rescore.decode.draft.pace import ACCELERATOR_PRIOR, LEAST_GAIN, PRIOR, Pace, PassTimes
+from rescore.decode.draft.pace import ACCELERATOR_PRIOR, CHAIN_NODES, LEAST_GAIN, PRIOR, Pace, PassTimes
 from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines.text_store import NOTHING, KnownText, TextStore
 from rescore.decode.models.request_text import last_tokens
 from rescore.lattice.checked import text_ids, whole
@@ -197,11 +196,11 @@ class TextDrafter:
             self._put(texts)
 
     def _chains(self, texts: list[KnownText], room: list[int], began: float) -> list[TokenTree]:
-        most = min(max(room, default=0), NODES)
+        most = min(max(room, default=0), CHAIN_NODES)
         if most < 1:
             return [NOTHING for _ in texts]
         least = self._pace.least(len(texts), most) if self._pace else max(self._cost or 0.0, LEAST_GAIN)
-        trees = self._search(texts, NODES, most, least)
+        trees = self._search(texts, CHAIN_NODES, most, least)
         chains = [trees[row].best_chain(least, most=most) for row, most in enumerate(room)]
         if not self._pace:
             return chains

@@ -12,7 +12,7 @@ from support.threads import at_once
 from rescore import Rescorer, TextDrafter, TextMemory
 from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.tree_drafter import NODES
+from rescore.decode.draft.pace import CHAIN_NODES
 from rescore.decode.engines import text_drafter
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
@@ -244,7 +244,7 @@ def test_copies_run_on(most):
     drafter, text = TextDrafter(vocab_size=200, cost=0.01), np.random.default_rng(0).permutation(200)
     twice = np.concatenate([text, text[:20]])
     (chain,) = drafter.chains([DraftRow.of_tokens(twice)], most)
-    tree = tree_after(drafter, twice, n=NODES)
+    tree = tree_after(drafter, twice, n=CHAIN_NODES)
     assert 32 < len(chain) == min(most, tree.depths.max()) and np.array_equal(chain, text[20 : 20 + len(chain)])
 
 
@@ -329,7 +329,7 @@ def test_threads_draft_the_best_chains_of_their_trees(lm):
         for end in range(20, 120, 2):
             (chain,) = drafter.chains([DraftRow.of_tokens(text[:end], seed if seed % 2 else None)], 8)
             lengths.add(len(chain))
-            best = anew(lm, text[:end], NODES, prompt=20, depth=8).best_chain(COST)
+            best = anew(lm, text[:end], CHAIN_NODES, prompt=20, depth=8).best_chain(COST)
             if not np.array_equal(chain, best.tokens):
                 wrong.append((seed, end))
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import EMPTY
-from rescore.decode.draft.model_lattice import MODEL, PathLattice
+from rescore.decode.draft.model_lattice import MODEL, ModelLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import DraftStep
@@ -73,7 +73,7 @@ def test_lattices_are_those_of_the_forward(form):
     """After prompts, drafts that are rejected or accepted in part, and rows that leave."""
     form, folder = form
     target, head = opened(form, folder)
-    draw, session = np.random.default_rng(5), PathLattice(head=head, vocab_size=V, top_k=6).open(3)
+    draw, session = np.random.default_rng(5), ModelLattice(model=head, vocab_size=V, top_k=6).open(3)
     texts = [draw.integers(3, V, length) for length in LENGTHS]
     told = [0] * 3
     for turn in range(4):
@@ -122,7 +122,7 @@ def test_texts_are_the_model_s_own(form, nodes):
     form, folder = form
     target, head = opened(form, folder)
     prompts = [np.random.default_rng(2).integers(3, V, length) for length in LENGTHS]
-    lattice = PathLattice(head=head, vocab_size=V)
+    lattice = ModelLattice(model=head, vocab_size=V)
     drafter = blended_drafter(target, lattice=lattice, calibration=MODEL, nodes=nodes)
     plain, drafted = (generate(target, prompts, one, Options(max_tokens=20)) for one in (None, drafter))
     assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]

@@ -19,7 +19,7 @@ from torch import Tensor
 from rescore.decode.draft.blended_drafter import blended_drafter
 from rescore.decode.draft.drafter import Drafter, fitted_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.model_lattice import MODEL, lattice_of_source
+from rescore.decode.draft.model_lattice import MODEL, ModelLattice
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
@@ -34,7 +34,7 @@ from rescore.decode.loop.generate import Options
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.draft_step import Heads, StatelessHeads
+from rescore.decode.models.draft_step import Heads
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.heads_kind import HeadsKind, heads_kind
 from rescore.decode.models.model_check import rounds_by_pass
@@ -189,7 +189,7 @@ class Drafting:
         undrafted = rounds_by_pass(model) or hooked_by_row(model, call.batch)
         if not undrafted:
             opened = self._open(model, call, generation_config, model_kwargs)
-            every_state = _needs_every_state(opened.drafter)
+            every_state = getattr(getattr(opened.drafter, "lattice", None), "keeps_state", False)
             sampling = Shaping(sampling=Sampling(seed=0) if call.sampled else None)
             rule = Options(shaping=sampling, rule=self.rule if call.sampled else None).rule_for(opened.drafter)
             undrafted = why_undrafted(call, opened.target, rule, every_state, model_kwargs)
@@ -338,14 +338,14 @@ class Drafting:
                 small = causal_target(self.draft_model)
             except ValueError as error:
                 raise ValueError(f"draft_model: {error}") from error
-            return made(lattice=lattice_of_source(small, target.vocab_size), calibration=MODEL)
+            return made(lattice=ModelLattice(model=small, vocab_size=target.vocab_size), calibration=MODEL)
         if not self._of_heads:
             return fitted_drafter(source, target.vocab_size)
         lm = model_of(cast("Model | None", self.lm)) if self._lm_for_all else None
         if isinstance(source, PathHead | CausalLMTarget):
             if self.rescorer is not None:
                 raise ValueError("rescorer: expected heads that predict slots, got one that reads its own draft")
-            own = lattice_of_source(source, target.vocab_size)
+            own = ModelLattice(model=source, vocab_size=target.vocab_size)
             return blended_drafter(target, lm, lattice=own, calibration=MODEL, memory=memory, nodes=self.nodes)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
@@ -420,12 +420,3 @@ def _plain_ms(statistics: Sequence[Statistics], width: Any, prompts: Sequence[ND
         return 1e-3 * float(np.mean(passes))
     seconds = width.plain_s(len(prompts), max(map(len, prompts))) if isinstance(width, AutoWidth) else None
     return 1e3 * seconds / len(prompts) if seconds else None
-
-
-def _needs_every_state(drafter: Any) -> bool:
-    """Whether the drafter's heads keep their own state (MTP). They need the hidden state of every token, so the text is
-    read anew even if a cache holds it.
-    """
-    lattice = getattr(drafter, "lattice", None)
-    heads = getattr(lattice, "heads", None) or getattr(lattice, "head", None)
-    return heads is not None and not isinstance(heads, StatelessHeads)
