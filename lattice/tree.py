@@ -216,6 +216,9 @@ class TokenTree:
         return len(self.path_along(truth))
 
 
+EMPTY = TokenTree.from_parents([], [])
+
+
 def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:
     """Accepted length of every tree at every size: int32 [B, n], entry i for the first i + 1 nodes.
 

@@ -16,8 +16,6 @@ from rescore.lattice.tree import Drafts, TokenTree, Trees
 if TYPE_CHECKING:
     from rescore.decode.verify.shaping import Shaping
 
-EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))  # the tree of a step that drafts nothing
-
 
 Proposed = Trees | Drafts | Sequence[Draft]
 """What a step proposes for its B requests: trees, paths to merge by prefix, or one draft each."""

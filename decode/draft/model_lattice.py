@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft.calibration import SHARES, Calibration
-from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, PathHeads, PathHeadsSession, top_of_heads
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.lattice.checked import whole
 from rescore.lattice.sausage import MAX_WIDTH, PADDING, Lattice
-from rescore.lattice.tree import TokenTree, Trees
+from rescore.lattice.tree import EMPTY, TokenTree, Trees
 
 DEFAULT_TOP_K = 8
 LEVELS = 4, 12

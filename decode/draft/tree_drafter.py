@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.drafter import EMPTY, DrafterSession, Proposed
+from rescore.decode.draft.drafter import DrafterSession, Proposed
 from rescore.decode.draft.lattices import Growing, GrowingSession, Lattices, LatticeSession, Rescoring
 from rescore.decode.draft.pace import CHAIN_NODES, AutoWidth, Readings, WidthSession
 from rescore.decode.draft.rescorer import Rescorer
@@ -22,7 +22,7 @@ from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.checked import whole
 from rescore.lattice.sausage import Lattice, Sausage, blank
-from rescore.lattice.tree import Trees
+from rescore.lattice.tree import EMPTY, Trees
 from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 1024

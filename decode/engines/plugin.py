@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.text_memory import MAX_TOKENS, TextMemory
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.engines.text_store import NOTHING
 from rescore.lattice.checked import Checked, parse_object, validate
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import EMPTY, TokenTree
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ class EmptyOnError:
 
     def trees(self, rows: Sequence[DraftRow], n: int) -> list[TokenTree]:
         """As `TextDrafter.trees`; empty for rows that cannot be drafted."""
-        return self._each(rows, [n] * len(rows), lambda some, _: self.drafter.trees(some, n), NOTHING)
+        return self._each(rows, [n] * len(rows), lambda some, _: self.drafter.trees(some, n), EMPTY)
 
     def _each(
         self,

@@ -15,11 +15,11 @@ from rescore.decode.draft.calibration import ALIKE, HEADLESS, Calibration, propo
 from rescore.decode.draft.pace import ACCELERATOR_PRIOR, CHAIN_NODES, LEAST_GAIN, PRIOR, Pace, PassTimes
 from rescore.decode.draft.shared_counts import SharedCounts
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.engines.text_store import NOTHING, KnownText, TextStore
+from rescore.decode.engines.text_store import KnownText, TextStore
 from rescore.decode.models.request_text import last_tokens
 from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import TokenTree, Trees
+from rescore.lattice.tree import EMPTY, TokenTree, Trees
 from rescore.lm.model.formats import model_of
 from rescore.lm.model.ngram import NGram
 
@@ -179,7 +179,7 @@ class TextDrafter:
         bounded = any(row.structure for row in rows)  # whose forced tokens pay where no others do
         with self._lock:
             if not bounded and self._pace and self._pace.rests():  # a later call reads the new tokens
-                return [NOTHING.tokens for _ in rows]
+                return [EMPTY.tokens for _ in rows]
         texts = self._read(rows)
         try:
             if self._pace:
@@ -198,7 +198,7 @@ class TextDrafter:
     def _chains(self, texts: list[KnownText], room: list[int], began: float) -> list[TokenTree]:
         most = min(max(room, default=0), CHAIN_NODES)
         if most < 1:
-            return [NOTHING for _ in texts]
+            return [EMPTY for _ in texts]
         least = self._pace.least(len(texts), most) if self._pace else max(self._cost or 0.0, LEAST_GAIN)
         trees = self._search(texts, CHAIN_NODES, most, least)
         chains = [trees[row].best_chain(least, most=most) for row, most in enumerate(room)]

@@ -13,9 +13,8 @@ from rescore.decode.draft.prediction import edit_model
 from rescore.decode.draft.shared_counts import read_copies
 from rescore.decode.models.request_text import RequestText
 from rescore.lattice.structure import Structure, begin
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import EMPTY
 
-NOTHING = TokenTree.from_parents([], [])
 TAIL = 16  # a text is indexed by its last tokens; a hit is then compared in full
 AHEAD = 80  # growth in tokens up to which the index is used; beyond it, every text is compared
 IDLE = 256  # a text unused for this many calls is dropped: its request has ended or is waiting
@@ -31,7 +30,7 @@ class KnownText(RequestText):
 
     def __init__(self, key: Hashable = None):
         super().__init__(np.empty(0, np.int32), room=256)
-        self.key, self.seen, self.drafted = key, 0, NOTHING
+        self.key, self.seen, self.drafted = key, 0, EMPTY
         self._prediction: NDArray[np.int32] | None = None
         self._structure: Structure | None = None
         self._stepped = 0  # tokens that the state has seen

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rescore import _core
-from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted_drafter
+from rescore.decode.draft.drafter import Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted_drafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import (
     ActiveRequest,
@@ -41,7 +41,7 @@ from rescore.lattice.checked import text_ids, whole
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
 from rescore.lattice.tensors import logit_rows, top_on_device
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import EMPTY, TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 CHUNK = 128  # positions of a prompt whose logits are computed at once

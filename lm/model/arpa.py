@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.model.compressed import STDIN, Damaged, open_text
+from rescore.lm.model.compressed import PACKINGS, STDIN, Damaged, open_text
 from rescore.lm.model.gram_rows import BadRow, tables_of_rows
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.model.ngram import UNK, NGram
@@ -28,6 +28,8 @@ BOS, EOS = "<s>", "</s>"
 CAPITALS = "<UNK>"  # means <unk>, as in KenLM; all other spellings are ordinary words
 MAX_LOG10 = 1e6
 IMPOSSIBLE_LOG10 = -1e5  # -inf is read as this, as costs are finite; it is 0 as a probability
+# Ends of names of files that are read as ARPA.
+SUFFIXES = (".arpa", ".lm", *(f"{name}{packing}" for name in (".arpa", ".lm", "") for packing in PACKINGS))
 MAX_LINE_BYTES = 1 << 20
 MOST_TIMES = 200  # that compressed data may expand
 _CAPITALS, _UNK = CAPITALS.encode(), UNK.encode()

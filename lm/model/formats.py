@@ -10,22 +10,20 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rescore.lm.model.compressed import PACKINGS, STDIN
 from rescore.lm.model.ngram import NGram
 
 if TYPE_CHECKING:
     from rescore.lm.model.arpa import ArpaOptions
 
 LOOKUP = ".lookup.bin"
-STDOUT = "-"
+STREAM = "-"  # standard input or output
 OPEN = 32
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")  # that are written, and read
-ARPA = (".arpa", ".lm", *(f"{name}{packing}" for name in (".arpa", ".lm", "") for packing in PACKINGS))  # that are read
 
 
 def is_model_file(path: str | os.PathLike[str]) -> bool:
     """Whether `load` reads files of this name."""
-    return os.fspath(path).endswith((*SUFFIXES, *ARPA))
+    return os.fspath(path).endswith(SUFFIXES) or os.fspath(path).endswith(_of("arpa").SUFFIXES)
 
 
 def load(
@@ -36,10 +34,13 @@ def load(
     `arpa` applies to ARPA files, `verify` and `resident` to .ngram files (see `NGram.open`). An OpenFst file must hold
     a model as `save` writes it (label = id + 1).
     """
-    if os.fspath(path) == STDIN or os.fspath(path).endswith(ARPA):
+    name = os.fspath(path)
+    if name.endswith(".ngram"):
+        return NGram.open(path, verify, resident=resident)
+    if name == STREAM or name.endswith(_of("arpa").SUFFIXES):
         return _of("arpa").read_arpa(path, arpa)
-    suffix = _suffix(path)
-    return NGram.open(path, verify, resident=resident) if suffix == ".ngram" else _of("fst").load_fst(path)
+    _suffix(path)  # ValueError for other names
+    return _of("fst").load_fst(path)
 
 
 @overload
@@ -97,7 +98,7 @@ def _of(module: str) -> Any:
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
     """Whether `save` writes ARPA to this path."""
-    return os.fspath(path) == STDOUT or os.fspath(path).endswith((".arpa", ".arpa.gz"))
+    return os.fspath(path) == STREAM or os.fspath(path).endswith((".arpa", ".arpa.gz"))
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:

@@ -15,9 +15,10 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.pace import CHAIN_NODES
 from rescore.decode.engines import text_drafter
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
+from rescore.decode.engines.text_store import AHEAD, IDLE
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
+from rescore.lattice.tree import EMPTY
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.ngram import NGram
 
@@ -297,7 +298,7 @@ def test_calls_rest_where_drafted_tokens_are_dear():
     assert pace.least(1, 7) == pytest.approx(0.7, abs=0.02)
     assert pace.lengths([chain_of(0.3)], 8e-4) == [0]
     assert [pace.rests() for _ in range(9)] == [True] * 8 + [False]
-    assert pace.lengths([NOTHING], 1.0) == [0]
+    assert pace.lengths([EMPTY], 1.0) == [0]
     assert [pace.rests() for _ in range(17)] == [True] * pace_module.LONGEST_REST + [False]
     assert pace.lengths([chain_of(0.99)], 8e-4) == [1] and not pace.rests()
 

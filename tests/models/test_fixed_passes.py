@@ -19,7 +19,6 @@ from support.tiny_transformers import CAUSAL, V, build, shared
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from rescore.decode.draft.blended_drafter import blended_drafter
-from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.generate import Options, generate
@@ -31,7 +30,7 @@ from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft, ScoredDraft
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Drawing, Shaping
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import EMPTY, TokenTree
 
 EAGER = ["gpt-neo"]  # masks are cut from tables
 FIXED = [name for name in CAUSAL if name not in EAGER]

@@ -13,7 +13,6 @@ from support.tiny_transformers import V, shared
 from transformers import AutoModelForCausalLM
 
 from rescore.decode.draft.blended_drafter import blended_drafter
-from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.model_lattice import MODEL, ModelLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -22,7 +21,7 @@ from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.path_heads import eagle_head, mtp_head
 from rescore.decode.models.recurrent import causal_target
-from rescore.lattice.tree import TokenTree, Trees
+from rescore.lattice.tree import EMPTY, TokenTree, Trees
 
 FORMS = {
     "qwen3-next": lambda folder: Mtp(folder, "qwen3-next"),

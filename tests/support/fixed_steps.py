@@ -12,13 +12,12 @@ from support.blocks import chain, tree_block
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.fixed_passes import FixedPasses, PassShape
 from rescore.decode.models.slot_cache import SlotCache, SlotStorage
 from rescore.decode.models.target import Block
 from rescore.decode.verify.shaping import Drawing
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import EMPTY, TokenTree
 
 GRAIN = 64
 ROWS, TOP = 4, 3

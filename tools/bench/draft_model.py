@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, Proposed, drafts_of
+from rescore.decode.draft.drafter import Drafter, DrafterSession, Proposed, drafts_of
 from rescore.decode.draft.model_lattice import MODEL, lattice_of
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
@@ -49,7 +49,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Lattice
 from rescore.lattice.top import top_of_logits
-from rescore.lattice.tree import TokenTree, Trees
+from rescore.lattice.tree import EMPTY, TokenTree, Trees
 from rescore.lm.model.ngram import NGram
 
 KEPT = 64  # tokens after each prefix
