@@ -17,19 +17,17 @@ from rescore.decode.cli import screen
 from rescore.decode.cli.command_sources import CommandDrafter
 from rescore.decode.cli.groups import DecodingArgs
 from rescore.decode.cli.lazy_model import LazyModel
-from rescore.decode.draft.pace import PassCosts, forget
+from rescore.decode.draft.pace import forget
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.payoff import MOST, SIZES, Advice, Payoff, Speedup, measure_passes, more_sources, plain_pass_ms
+from rescore.decode.loop.payoff import MOST, Advice, Payoff, Speedup, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Request, Statistics
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.shaping import Shaping
 
-MEASURING_S = 2.0  # time limit for measuring narrower passes
-REPEATS = 2  # timings of each width, after one that is not counted
 WARM_UP = 3  # tokens decoded before times are compared
 
 
@@ -159,34 +157,14 @@ def logits_apart(
     return gap, gap <= max(1e-3, 2 * rounding)
 
 
-Measure = Callable[[float], "PassCosts | None"]
-"""Costs of narrow passes, given the seconds of a plain one; None if measuring would take too long."""
-
-
-def measure_of(target: Target, rows: int = 1) -> Measure:
-    """A `Measure` that runs at its first call and caches the result."""
-    known: list[PassCosts | None] = []
-
-    def measure(plain_s: float) -> PassCosts | None:
-        if not known:
-            affordable = int(MEASURING_S / ((1 + REPEATS) * plain_s))
-            widths = [1, *(1 + n for n in SIZES)][:affordable]
-            known.append(measure_passes(target, rows=rows, widths=widths, repeats=REPEATS) if affordable > 1 else None)
-        return known[0]
-
-    return measure
-
-
 def explain_payoff(
     args: DecodingArgs,
     kind: str,
     drafted: Sequence[Statistics],
     plain: Sequence[Statistics],
     speedup: Speedup,
-    measure: Measure,
     *,
     nodes: int | str | None,
-    rows: int = 1,
     totals: Totals | None = None,
 ) -> Explanation:
     """What drafts brought, why, and what to try on the command line; the bare verdict if times are missing.
@@ -200,18 +178,15 @@ def explain_payoff(
         return Explanation(verdict=str(speedup), totals=totals)
     spec = SPECS[kind]
     option = next((f"--{name}" for name in ("nodes", "ahead") if name in spec.options), None)
-    sized = option is not None and nodes != "auto"
-    costs = measure(1e-3 * rows * payoff.plain_ms) if sized and payoff.nodes and not payoff.pays else None
-    smaller = payoff.smaller(costs, rows) if costs else []
     advice = Advice(
         plain="--drafter none",
         longer="--max-tokens",
-        size=f"{option} {{}}" if option else None,
+        size=option if nodes != "auto" else None,
         auto="--nodes auto" if spec.searches_q and nodes != "auto" else None,
         better=source_hints(args, kind),
         faster=thread_hints(args),
     )
-    return Explanation.of(payoff, advice, smaller=smaller, totals=totals)
+    return Explanation.of(payoff, advice, totals)
 
 
 def source_hints(args: DecodingArgs, kind: str) -> list[str]:

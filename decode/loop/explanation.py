@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rescore.decode.loop.payoff import Advice, Payoff, TreeSize
+from rescore.decode.loop.payoff import Advice, Payoff
 from rescore.decode.loop.request import Statistics, accepted_by_position
 
 
@@ -113,16 +113,14 @@ class Explanation:
     remedies: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, payoff: Payoff, advice: Advice, *, smaller: Sequence[TreeSize] = (), totals: Totals | None = None
-    ) -> Explanation:
-        """smaller, advice: as in `Payoff.remedies`."""
+    def of(cls, payoff: Payoff, advice: Advice, totals: Totals | None = None) -> Explanation:
+        """advice: as in `Payoff.remedies`."""
         return cls(
             verdict=str(payoff.speedup),
             totals=totals,
             payoff=payoff,
             why=tuple(payoff.sentences()),
-            remedies=tuple(payoff.remedies(smaller, advice)),
+            remedies=tuple(payoff.remedies(advice)),
         )
 
     @classmethod

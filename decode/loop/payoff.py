@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from rescore.decode.draft.pace import PassCosts
-from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Statistics, accepted_by_position
-from rescore.decode.models.draft_step import TOP
-from rescore.decode.models.target import Block, Fixable, Target
-from rescore.lattice.tree import TokenTree
 
-SIZES = (1, 3, 7, 15, 31, 63)  # nodes of the smaller trees considered
 ENOUGH = 1.05  # a ratio without an interval counts as a difference from here on
 NARROW = 1.1  # rounds end once the interval's ends differ by this factor
 FEWEST, MOST = 3, 7  # rounds
 LONGEST_S = 20.0  # after which no round beyond the fewest begins
 # The 0.975 quantiles of Student's t with 1, 2, .. degrees of freedom; more take the last, which is a little wide.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)  # of passes
-REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +83,12 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeSize:
-    """A smaller tree: its nodes, the cost of a pass that verifies it in plain passes, the most tokens it can yield."""
-
-    nodes: int
-    cost: float
-    most: float
-
-    def sentence(self) -> str:
-        drafted = f"{self.nodes} draft token{'s' * (self.nodes != 1)}"
-        return f"a pass with {drafted} costs {self.cost:.2f} plain passes and yields at most {self.most:.2f} tokens"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """What the caller of a decoder can change, in the words of its interface.
 
     plain    decodes plainly
     longer   sets the length of the texts
-    size     sets the drafter's size, {} in place of the number; auto: has it chosen by measured times. None: cannot
+    size     sets how much is drafted; auto: has it chosen by measured times. None: cannot, or is in use
     better, faster  suggestions for better drafts and for cheaper passes
     """
 
@@ -210,16 +186,6 @@ class Payoff:
         """Tokens per pass at which drafting breaks even."""
         return (self.pass_ms + self.drafting_ms) / self.plain_ms
 
-    def smaller(self, costs: PassCosts, rows: int = 1) -> list[TreeSize]:
-        """Returns smaller trees whose passes were measured. A tree of n nodes is a part of the larger one, at most n
-        deep.
-        """
-        widths = [n for n in SIZES if n < self.largest and rows * (1 + n) <= costs.tokens[-1]]
-        ratios = costs.at(rows * (1 + np.array(widths, np.int64))) / costs.at(rows)
-        return [
-            TreeSize(nodes=n, cost=float(ratio), most=1 + sum(self.accepted[:n])) for n, ratio in zip(widths, ratios)
-        ]
-
     def to_json(self) -> dict[str, Any]:
         derived = {"pays": self.pays, "tokens_per_pass": self.tokens, "needed_per_pass": self.needed, "cost": self.cost}
         return {**asdict(self), **self.speedup.to_json(), **derived}
@@ -246,8 +212,8 @@ class Payoff:
         told = found[0][0] if len(found) == 1 else ", ".join(f"{reason} ({share:.0%})" for reason, share in found)
         return f"{self.undrafted:.0%} of the passes drafted nothing: {told}"
 
-    def remedies(self, smaller: Sequence[TreeSize], advice: Advice) -> list[str]:
-        """Returns suggestions if drafting does not pay, otherwise none. smaller: smaller trees of the drafter."""
+    def remedies(self, advice: Advice) -> list[str]:
+        """Returns suggestions if drafting does not pay, otherwise none."""
         if self.pays:
             return []
         if self.speedup.interval and self.speedup.times >= ENOUGH:
@@ -256,42 +222,18 @@ class Payoff:
             f"the prompts' passes, which no draft shortens, take {self.prompts_share:.0%} of the time: "
             f"longer texts gain more ({advice.longer})"
         )
-        if not self.nodes:
-            short = [longer] if self.prompts_share > 0.5 else []
-            return [*short, *advice.better, *advice.faster, self._plainly(advice)]
-        if self.tokens >= ENOUGH * self.needed:
+        if self.nodes and self.tokens >= ENOUGH * self.needed:
             return [longer]
-        if self.tokens * self.plain_ms >= ENOUGH * (self.pass_ms + self.drafting_ms - self.opening_ms):
+        if self.nodes and self.tokens * self.plain_ms >= ENOUGH * (self.pass_ms + self.drafting_ms - self.opening_ms):
             return [
                 f"the first drafts, before which the prompts are read, take {self.opening_ms / self.drafting_ms:.0%} "
                 f"of the time of drafting: longer texts gain more ({advice.longer})"
             ]
-        if smaller and all(one.cost - 1 >= one.nodes / ENOUGH for one in smaller):
-            return [
-                f"every further token costs a plain pass here: no drafts pay, {advice.plain}",
-                *advice.faster,
-            ]
-        drafting = (self.drafting_ms - self.opening_ms) / self.plain_ms
-        sizes = [*smaller, TreeSize(nodes=round(self.nodes), cost=self.cost, most=self.tokens)]
-        best = max(sizes, key=lambda one: one.most / (one.cost + drafting))
-        if best.most >= ENOUGH * (best.cost + drafting):
-            what = f"try {advice.size.format(best.nodes)}" if advice.size else "draft less"
-            return [f"{best.sentence()}: {what}{f', or {advice.auto}' if advice.auto else ''}", *advice.better]
-        best = max(sizes, key=lambda one: one.most / one.cost)
-        if best.most >= ENOUGH * best.cost:
-            least = (best.most - best.cost) * self.plain_ms
-            return [f"{best.sentence()}: it pays if drafting takes less than {least:.2g} ms", *advice.better]
-        if not smaller:
-            return [*advice.better, self._plainly(advice)]
-        return [
-            *advice.better,
-            *advice.faster,
-            f"no size pays for these texts, {advice.plain}: " + "; ".join(one.sentence() for one in smaller),
-        ]
-
-    def _plainly(self, advice: Advice) -> str:
+        short = [longer] if not self.nodes and self.prompts_share > 0.5 else []
+        fewer = advice.auto or (advice.size and f"a smaller {advice.size}")
+        less = [f"fewer draft tokens make passes cheaper: {fewer}"] if self.nodes and fewer else []
         better = "is faster" if self.speedup.verdict == "slower" else "is as fast"
-        return f"plain decoding {better}: {f'try {advice.auto}, or ' if advice.auto else ''}{advice.plain}"
+        return [*short, *less, *advice.better, *advice.faster, f"plain decoding {better}: {advice.plain}"]
 
 
 def plain_pass_ms(plain: Sequence[Statistics]) -> float | None:
@@ -303,48 +245,3 @@ def plain_pass_ms(plain: Sequence[Statistics]) -> float | None:
 def _ms(texts: Sequence[Statistics], name: str) -> float:
     microseconds: float = sum(getattr(one, name) for one in texts)
     return 1e-3 * microseconds
-
-
-@torch.inference_mode()
-def measure_passes(
-    target: Target,
-    *,
-    rows: int = 1,
-    length: int = 64,
-    widths: Sequence[int] = WIDTHS,
-    repeats: int = REPEATS,
-    trees: bool = False,
-) -> PassCosts:
-    """Returns the median time of passes of each width after `length` tokens, with the steps of the decode loop: hidden
-    states, logits, argmax, and what else a pass of fixed shape brings.
-
-    trees: verify binary trees instead of chains. Widths that do not fit into the model's context are left out.
-    """
-    if target.context is not None:
-        widths = [width for width in widths if width < target.context] or [1]
-        length = max(1, min(length, target.context - max(widths)))
-    prompt = np.zeros(length, np.int64)
-    cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
-    start = len(firsts[0])
-    target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
-    fixed = target.fixed if isinstance(target, Fixable) else None
-    tokens, seconds = [], []
-    for width in widths:
-        tree = _branching(width - 1) if trees else TokenTree.from_drafts(np.zeros(width - 1, np.int32))
-        device = torch.device("cpu") if fixed else target.device
-        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, device).block
-        times: list[float] = []
-        while len(times) < 1 + repeats:
-            began = time.perf_counter()
-            if fixed:
-                usual = fixed.read(block, cache, TOP).usual
-            else:
-                usual, _ = True, target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
-            times += [time.perf_counter() - began] * usual
-        tokens.append(rows * width)
-        seconds.append(statistics.median(times[1:]))
-    return PassCosts.of_times(tokens, seconds)
-
-
-def _branching(nodes: int) -> TokenTree:
-    return TokenTree.from_parents([i % 2 for i in range(nodes)], [i // 2 - 1 for i in range(nodes)])

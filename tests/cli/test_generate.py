@@ -14,9 +14,8 @@ from scipy.stats import gmean
 from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
-from rescore.decode.cli.comparison import difference, explain_payoff, measure_of
+from rescore.decode.cli.comparison import difference, explain_payoff
 from rescore.decode.cli.verbs.generate import Typewriter, wants_colour
-from rescore.decode.draft.pace import PassCosts
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.generate import Chunk, Options, generate
@@ -344,52 +343,39 @@ def test_a_prediction_is_copied(world, tmp_path, capsys):
 # Ten passes of 30 ms with trees of 15 nodes, each second of which kept one token; plain ones take 10 ms.
 DRAFTED = [Statistics(accepted=[1, 0] * 5, drafted=[15] * 10, verifying_us=300e3)]
 PLAIN = [Statistics(accepted=[0] * 15, drafted=[0] * 15, verifying_us=150e3)]
-COSTS = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.011, 0.014, 0.02, 0.03])  # of trees of 0, 1, 3, 7, 15 nodes
 
 
-def lines(kind, *, nodes=15, speedup=0.5, costs=COSTS, **given):
+def lines(kind, *, nodes=15, speedup=0.5, **given):
     args = argparse.Namespace(**{"lm": [], "without": [], "settings": None, "threads": 1, "device": None, **given})
-    asked = []
-
-    def measure(plain_s):
-        asked.append(plain_s)
-        return costs
-
-    found = explain_payoff(args, kind, DRAFTED, PLAIN, Speedup((speedup,)), measure, nodes=nodes)
+    found = explain_payoff(args, kind, DRAFTED, PLAIN, Speedup((speedup,)), nodes=nodes)
     assert found.to_json()["try"] == list(found.remedies)
-    return list(found.remedies), asked
+    return list(found.remedies)
 
 
 @pytest.mark.parametrize(
     "kind, options, named",
     [
-        ("blend", {}, ["--nodes 1", "--lm"]),
-        ("blend", {"lm": [(Path("lm.ngram"), 1.0)]}, ["--nodes 1"]),
-        ("blend", {"lm": [(Path("lm.ngram"), 1.0)], "without": ["text"]}, ["--nodes 1", "--without"]),
-        ("draft-model", {}, ["--ahead 1"]),
-        # Nothing is measured where it is of no use: drafts pay; sizes are chosen already; the drafter has no size.
+        ("blend", {}, ["--nodes auto", "--lm", "--drafter none"]),
+        ("blend", {"lm": [(Path("lm.ngram"), 1.0)]}, ["--nodes auto", "--drafter none"]),
+        (
+            "blend",
+            {"lm": [(Path("lm.ngram"), 1.0)], "without": ["text"]},
+            ["--nodes auto", "--without", "--drafter none"],
+        ),
+        ("draft-model", {}, ["--ahead", "--drafter none"]),
         ("blend", {"speedup": 1.2}, []),
         ("blend", {"nodes": "auto"}, ["--lm", "--drafter none"]),
         ("paths", {}, ["--lm", "--drafter none"]),
     ],
 )
-def test_remedies_of_each_drafter(kind, options, named):
-    remedies, asked = lines(kind, **options)
+def test_remedies_of_each_drafter(monkeypatch, kind, options, named):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    remedies = lines(kind, **options)
     assert len(remedies) == len(named) and all(one in remedy for one, remedy in zip(named, remedies))
-    measured = "speedup" not in options and "nodes" not in options and kind != "paths"
-    assert asked == ([pytest.approx(0.01)] if measured else [])
 
 
 @pytest.mark.parametrize("threads, device, more", [(1, None, 1), (4, "cpu", 0), (1, "cuda", 0)])
 def test_processors_that_rest(monkeypatch, threads, device, more):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    costly = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.020, 0.040, 0.08, 0.16])
-    remedies, _ = lines("blend", costs=costly, threads=threads, device=device)
+    remedies = lines("blend", threads=threads, device=device)
     assert sum("--threads 4" in one for one in remedies) == more
-
-
-def test_passes_are_measured_once_and_only_where_that_is_quick():
-    measure = measure_of(BlockwiseTarget(trained()), rows=2)
-    costs = measure(0.05)
-    assert costs.tokens.tolist() == [2, 4, 8, 16, 32, 64, 128] and measure(10.0) is costs
-    assert measure_of(BlockwiseTarget(trained()))(0.4) is None

@@ -7,9 +7,8 @@ import pytest
 from scipy import stats
 from support.refusals import assert_named
 
-from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.explanation import Explanation, Totals
-from rescore.decode.loop.payoff import LONGEST_S, MOST, STUDENT, Advice, Payoff, Speedup, TreeSize, plain_pass_ms
+from rescore.decode.loop.payoff import LONGEST_S, MOST, STUDENT, Advice, Payoff, Speedup, plain_pass_ms
 from rescore.decode.loop.request import Statistics
 
 # Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
@@ -22,15 +21,6 @@ DRAFTED = [
 ]
 PLAIN = [Statistics(accepted=[0] * n, drafted=[0] * n, verifying_us=1e5 + 1e4 * n, prompt_us=1e5) for n in (6, 1)]
 ADVICE = Advice(plain="--drafter none", longer="--max-tokens")
-COSTS = PassCosts.of_times([1, 2, 4, 8], [0.010, 0.011, 0.012, 0.030])
-
-
-def small(one: float, three: float) -> list[TreeSize]:
-    """Trees of 1 and of 3 nodes of these costs."""
-    return [TreeSize(nodes=1, cost=one, most=1.5), TreeSize(nodes=3, cost=three, most=1.75)]
-
-
-SMALL = small(1.1, 1.2)
 
 
 def payoff(**changes) -> Payoff:
@@ -41,7 +31,7 @@ def test_a_worked_example():
     """Of 4 passes 2 kept a token and 1 a second one: 1.75 tokens per pass, which takes (20 + 3) / 10 plain ones."""
     found = payoff()
     assert found.accepted == (0.5, 0.25) and found.tokens == 1.75
-    assert (found.nodes, found.largest, found.undrafted) == (3, 3, 0)
+    assert (found.nodes, found.undrafted) == (3, 0)
     assert (found.plain_ms, found.pass_ms, found.drafting_ms, found.opening_ms) == pytest.approx((10, 20, 3, 2))
     assert (found.cost, found.needed) == pytest.approx((2, 2.3))
     assert found.prompts_share == pytest.approx(200 / 292)
@@ -71,7 +61,7 @@ def test_passes_without_drafts():
 
 def test_an_explanation_begins_with_its_verdict():
     totals = Totals.of([6, 2], DRAFTED)
-    lines = str(Explanation.of(payoff(), ADVICE, totals=totals)).splitlines()
+    lines = str(Explanation.of(payoff(), ADVICE, totals)).splitlines()
     named = ["verdict", *(name for name, _ in totals.facts()), "why", "why", "try"]
     assert [line.split()[0] for line in lines] == named and "0.90" in lines[0]
     unknown = Explanation.of_unknown(totals, replace(ADVICE, auto="--nodes auto"))
@@ -81,52 +71,31 @@ def test_an_explanation_begins_with_its_verdict():
     assert "--max-tokens" in short.remedies[0]
 
 
-def test_smaller_trees_bring_no_more_than_their_depth():
-    """Trees of 1 and 3 nodes in one row need passes of 2 and 4 tokens; unmeasured widths are left out."""
-    found = payoff(accepted=(0.5, 0.25, 0.25, 0.25), largest=15)
-    assert found.smaller(COSTS) == [
-        TreeSize(nodes=1, cost=pytest.approx(1.1), most=1.5),
-        TreeSize(nodes=3, cost=pytest.approx(1.2), most=2.0),
-        TreeSize(nodes=7, cost=pytest.approx(3.0), most=2.25),
-    ]
-    assert found.smaller(COSTS, rows=2) == [
-        TreeSize(nodes=1, cost=pytest.approx(12 / 11), most=1.5),
-        TreeSize(nodes=3, cost=pytest.approx(30 / 11), most=2.0),
-    ]
-    assert [one.nodes for one in payoff(largest=3).smaller(COSTS)] == [1]
-
-
-BOTH, DIALS = {"better": ["more"], "faster": ["threads"]}, {"size": "--nodes {}", "auto": "--nodes auto"}
-# Longer texts, a smaller tree, what raises acceptance or makes passes cheaper, or no drafts.
+BOTH = {"better": ["more"], "faster": ["threads"]}
+# Longer texts, what raises acceptance or makes passes cheaper, fewer draft tokens, or no drafts.
 REMEDIES = [
     # 1.75 tokens for (14 + 2) / 10: it is the prompts that no draft shortens.
-    ({"pass_ms": 14.0, "drafting_ms": 2.0}, SMALL, {}, [["68%", "--max-tokens"]]),
+    ({"pass_ms": 14.0, "drafting_ms": 2.0}, {}, [["68%", "--max-tokens"]]),
     # 1.75 for (14 + 4) / 10, of the 4 ms 3 for the first drafts.
-    ({"pass_ms": 14.0, "drafting_ms": 4.0, "opening_ms": 3.0}, SMALL, {}, [["75%", "--max-tokens"]]),
-    # 1.5 / (1.1 + 0.1) and 1.75 / (1.2 + 0.1) tokens for each plain pass: the second is more.
-    ({}, SMALL, BOTH | DIALS, [["3 draft", "1.20", "1.75", "--nodes 3", "--nodes auto"], ["more"]]),
-    ({}, SMALL, {}, [["3 draft", "1.20", "1.75"]]),
-    # (1.5 - 1.1) * 10 ms and (1.75 - 1.2) * 10 ms are less than the 8 ms of drafting; 1.75 / 1.2 is the best.
-    ({"drafting_ms": 10.0}, SMALL, {"size": "--nodes {}"}, [["3 draft", "1.20", "1.75", "5.5 ms"]]),
-    # Arithmetic alone: n tokens more cost n plain passes.
-    ({}, small(1.97, 4.0), BOTH, [["--drafter none"], ["threads"]]),
-    ({}, small(1.5, 1.8), BOTH, [["more"], ["threads"], ["--drafter none", "1 draft", "3 draft", "1.80", "1.75"]]),
-    ({}, [], {"better": ["more"]}, [["more"], ["--drafter none"]]),
-    ({}, [], {"auto": "--nodes auto"}, [["--nodes auto", "--drafter none"]]),
+    ({"pass_ms": 14.0, "drafting_ms": 4.0, "opening_ms": 3.0}, {}, [["75%", "--max-tokens"]]),
+    # 1.75 for (20 + 3) / 10.
+    ({}, BOTH, [["more"], ["threads"], ["--drafter none"]]),
+    ({}, BOTH | {"size": "--ahead"}, [["fewer", "--ahead"], ["more"], ["threads"], ["--drafter none"]]),
+    ({}, {"size": "--nodes", "auto": "--nodes auto"}, [["fewer", "--nodes auto"], ["--drafter none"]]),
     # Drafts pay if the whole interval is above 1; a gain that the rounds do not confirm is no reason to draft less.
-    ({"speedup": Speedup((1.06,))}, SMALL, {"better": ["more"]}, []),
-    ({"speedup": Speedup((1.02, 1.021, 1.022))}, SMALL, {}, []),
-    ({"speedup": Speedup((0.8, 1.9, 1.3))}, SMALL, {}, [["--max-tokens"]]),
-    ({"speedup": Speedup((1.0, 1.01, 0.99))}, [], {}, [["--drafter none"]]),
+    ({"speedup": Speedup((1.06,))}, {"better": ["more"]}, []),
+    ({"speedup": Speedup((1.02, 1.021, 1.022))}, {}, []),
+    ({"speedup": Speedup((0.8, 1.9, 1.3))}, {}, [["--max-tokens"]]),
+    ({"speedup": Speedup((1.0, 1.01, 0.99))}, {}, [["--drafter none"]]),
     # Without drafts: the prompts, and better ones.
-    ({"nodes": 0.0, "prompts_share": 0.4}, [], {"better": ["more"]}, [["more"], ["--drafter none"]]),
-    ({"nodes": 0.0, "prompts_share": 0.6}, [], {}, [["60%", "--max-tokens"], ["--drafter none"]]),
+    ({"nodes": 0.0, "prompts_share": 0.4}, {"better": ["more"], "size": "--ahead"}, [["more"], ["--drafter none"]]),
+    ({"nodes": 0.0, "prompts_share": 0.6}, {}, [["60%", "--max-tokens"], ["--drafter none"]]),
 ]
 
 
-@pytest.mark.parametrize("changes, smaller, options, remedies", REMEDIES)
-def test_remedies(changes, smaller, options, remedies):
-    found = payoff(**changes).remedies(smaller, replace(ADVICE, **options))
+@pytest.mark.parametrize("changes, options, remedies", REMEDIES)
+def test_remedies(changes, options, remedies):
+    found = payoff(**changes).remedies(replace(ADVICE, **options))
     for one, named in zip(found, remedies, strict=True):
         assert_named(one, named)
 

@@ -3,10 +3,15 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from support.paths import ROOT
+from support.tiny_blockwise import CONFIG, trained
+from support.tools import load_tool
 
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
+
+passes = load_tool("bench/passes")
 
 
 def run(*words) -> subprocess.CompletedProcess:
@@ -39,3 +44,24 @@ def test_a_model_and_its_context(tmp_path):
     assert len(table(run(*model, 20).stdout)) == 9
     refused = run(*model, 40)
     assert refused.returncode == 2 and "--length 40: expected at most 31" in refused.stderr
+
+
+def measured(**options):
+    """The costs, and the blocks of the passes that were timed."""
+    target, blocks = BlockwiseTarget(trained()), []
+    read = target.read
+    target.read = lambda block, cache: blocks.append(block) or read(block, cache)
+    return passes.measure_passes(target, **options), blocks
+
+
+def test_passes_are_measured_as_the_loop_makes_them():
+    costs, blocks = measured(rows=2, length=7, widths=(1, 3, 9), repeats=2)
+    assert costs.tokens.tolist() == [2, 6, 18] and (costs.seconds > 0).all() and (np.diff(costs.seconds) >= 0).all()
+    expected = [(2, 7, 7), *((2, w, 7 + w) for w in (1, 3, 9) for _ in range(3))]
+    assert [(block.rows, block.width, block.end) for block in blocks] == expected
+    _, blocks = measured(length=7, widths=(1, 4), repeats=1, trees=True)
+    assert blocks[1].ancestors is None and blocks[-1].depths.tolist() == [[0, 1, 1, 2]]
+    assert blocks[-1].ancestors.int().tolist() == [[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]]
+    costs, blocks = measured(length=200, repeats=1)  # what does not fit into the context is not measured
+    assert costs.tokens.tolist() == [w for w in passes.WIDTHS if w < CONFIG.context]
+    assert max(block.end for block in blocks) <= CONFIG.context

@@ -13,21 +13,29 @@ that shares them, as transformers does. A shape has random weights.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import statistics
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from markdown_tables import show_header, show_row
 from shapes import SHAPES, random_target
 
 from rescore.decode.cli.lazy_model import open_with_engine
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.lab.bench.decoding import machine_of
-from rescore.decode.loop.payoff import WIDTHS, measure_passes
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models import narrow_linear
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.draft_step import TOP
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import use_threads
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Fixable, Target
+from rescore.lattice.tree import TokenTree
+
+WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
 
 
 def target_of(args: argparse.Namespace) -> Target:
@@ -35,6 +43,51 @@ def target_of(args: argparse.Namespace) -> Target:
         return random_target(args.shape, args.device or "cpu", getattr(torch, args.dtype or "float32"))
     where = {"engine": args.engine, "threads": args.threads}
     return open_with_engine(args.model, model_facts(args.model), args.dtype, args.device, **where).target
+
+
+@torch.inference_mode()
+def measure_passes(
+    target: Target,
+    *,
+    rows: int = 1,
+    length: int = 64,
+    widths: Sequence[int] = WIDTHS,
+    repeats: int = 3,
+    trees: bool = False,
+) -> PassCosts:
+    """Returns the median time of passes of each width after `length` tokens, with the steps of the decode loop: hidden
+    states, logits, argmax, and what else a pass of fixed shape brings.
+
+    trees: verify binary trees instead of chains. Widths that do not fit into the model's context are left out.
+    """
+    if target.context is not None:
+        widths = [width for width in widths if width < target.context] or [1]
+        length = max(1, min(length, target.context - max(widths)))
+    prompt = np.zeros(length, np.int64)
+    cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
+    start = len(firsts[0])
+    target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
+    fixed = target.fixed if isinstance(target, Fixable) else None
+    tokens, seconds = [], []
+    for width in widths:
+        tree = _branching(width - 1) if trees else TokenTree.from_drafts(np.zeros(width - 1, np.int32))
+        device = torch.device("cpu") if fixed else target.device
+        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, device).block
+        times: list[float] = []
+        while len(times) < 1 + repeats:
+            began = time.perf_counter()
+            if fixed:
+                usual = fixed.read(block, cache, TOP).usual
+            else:
+                usual, _ = True, target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
+            times += [time.perf_counter() - began] * usual
+        tokens.append(rows * width)
+        seconds.append(statistics.median(times[1:]))
+    return PassCosts.of_times(tokens, seconds)
+
+
+def _branching(nodes: int) -> TokenTree:
+    return TokenTree.from_parents([i % 2 for i in range(nodes)], [i // 2 - 1 for i in range(nodes)])
 
 
 def rows(target: Target, batch: int, args: argparse.Namespace) -> Iterator[tuple[int, list[float]]]:

@@ -271,11 +271,10 @@ def figures_of(
     args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[SystemTimes]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every contender's name and figures at one batch size. `payoff` says whether its drafts paid, None for peers."""
-    from rescore.decode.cli.comparison import explain_payoff, measure_of
+    from rescore.decode.cli.comparison import explain_payoff
     from rescore.decode.loop.payoff import Speedup
 
     by_name, plain = {plan.name: plan for plan in plans}, measured[0]
-    costs = measure_of(target, plain.batch)
     for one in measured:
         figures, plan = {**one.to_json(plain), "payoff": None}, by_name.get(one.name)
         if plan and plan.kind:
@@ -285,9 +284,7 @@ def figures_of(
                 one.together.texts,
                 plain.together.texts,
                 Speedup(tuple(one.together.times(plain.together))),
-                costs,
                 nodes=plan.options.get("nodes"),
-                rows=plain.batch,
             ).to_json()
         yield one.name, figures
 

@@ -143,7 +143,6 @@ def run(args: GenerateArgs) -> Result:
         compare_in_turns,
         decode_anew,
         explain_payoff,
-        measure_of,
         not_remembered,
         speedup_of,
         warm_up,
@@ -215,9 +214,7 @@ def run(args: GenerateArgs) -> Result:
             drafted.statistics,
             plain.statistics,
             speedup,
-            measure_of(model.opened.target, rows=len(ids)),
             nodes=args.nodes or SPECS[kind].sizes.nodes,
-            rows=len(ids),
             totals=totals,
         ).on(getattr(model.opened.target, "reading", None))
         lines = explanation.lines + beside(report, model, ids, rounds[0][1], shown, shaping)

@@ -284,14 +284,13 @@ class Drafting:
         payoff, advice = Payoff.of(self.statistics, plain_ms), self._advice(headed)
         if payoff is None:
             return Explanation.of_unknown(totals, advice).on(reading)
-        return Explanation.of(payoff, advice, totals=totals).on(reading)
+        return Explanation.of(payoff, advice, totals).on(reading)
 
     def _advice(self, headed: bool) -> Advice:
         own = self._of_heads or self.source is None or isinstance(self.source, NGram)
         return Advice(
             plain="leave out custom_generate",
             longer="max_new_tokens",
-            size="nodes={}" if own else None,
             auto="nodes=None" if own and self.nodes else None,
             better=self._better(headed),
         )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import gmean
 from support import cli, tiny_transformers
-from support.tiny_blockwise import CONFIG, END, V, text, trained, write_prompts, write_settings
+from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.draft import registry
 from rescore.decode.draft.pace import PassCosts
@@ -17,7 +17,6 @@ from rescore.decode.lab.bench import decoding as bench
 from rescore.decode.lab.replay.table import Lines, read_table
 from rescore.decode.lab.report.results import measured_speed
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.payoff import WIDTHS, measure_passes
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.lm.build.in_memory import build
@@ -213,24 +212,3 @@ def test_times_that_fall_are_noise():
     assert costs.seconds.tolist() == [0.01, 0.01, 0.02]
     np.testing.assert_allclose(costs.at([0, 1, 3, 4, 6]), [0, 0.01, 0.015, 0.02, 0.03])
     np.testing.assert_allclose(PassCosts.of_times([3], [0.6]).at([1, 2, 3, 9]), [0.2, 0.4, 0.6, 0.6])
-
-
-def measured(**options):
-    """The costs, and the blocks of the passes that were timed."""
-    target, blocks = BlockwiseTarget(trained()), []
-    read = target.read
-    target.read = lambda block, cache: blocks.append(block) or read(block, cache)
-    return measure_passes(target, **options), blocks
-
-
-def test_passes_are_measured_as_the_loop_makes_them():
-    costs, blocks = measured(rows=2, length=7, widths=(1, 3, 9), repeats=2)
-    assert costs.tokens.tolist() == [2, 6, 18] and (costs.seconds > 0).all() and (np.diff(costs.seconds) >= 0).all()
-    passes = [(2, 7, 7), *((2, w, 7 + w) for w in (1, 3, 9) for _ in range(3))]
-    assert [(block.rows, block.width, block.end) for block in blocks] == passes
-    _, blocks = measured(length=7, widths=(1, 4), repeats=1, trees=True)
-    assert blocks[1].ancestors is None and blocks[-1].depths.tolist() == [[0, 1, 1, 2]]
-    assert blocks[-1].ancestors.int().tolist() == [[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]]
-    costs, blocks = measured(length=200, repeats=1)  # what does not fit into the context is not measured
-    assert costs.tokens.tolist() == [w for w in WIDTHS if w < CONFIG.context]
-    assert max(block.end for block in blocks) <= CONFIG.context
