@@ -120,14 +120,13 @@ class _Marks:
         text = text.lstrip(SPACE)
         return self.inner_after(text) if text else _Skipping(self, SKIPPED)
 
-    def inner_after(self, text: bytes, matcher: Matcher | None = None) -> Matcher | None:
+    def inner_after(self, text: bytes) -> Matcher | None:
         """The state after a text of the structure, and what follows its end; None if it is none."""
-        matcher = matcher or self.inner
-        begun = matcher.begun(text, self.of.spelling)
+        begun = self.inner.begun(text, self.of.spelling)
         if begun is not None or self.of.until is None:
             return begun and self.inside(begun)
         for end in range(1, len(text)):
-            done = matcher.begun(text[:end], self.of.spelling)
+            done = self.inner.begun(text[:end], self.of.spelling)
             if done is None or done.complete:
                 return done and self.free(0, True, text[end:])
         return None
