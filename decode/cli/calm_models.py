@@ -14,7 +14,7 @@ from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitHeads, exits_of
-from rescore.decode.models.open import use_threads
+from rescore.decode.models.open_target import use_threads
 from rescore.decode.train.calm.confidence import Threshold
 from rescore.decode.train.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 

@@ -21,7 +21,8 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import model_facts
-from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.open import OpenModel
+from rescore.decode.models.open_target import open_target
 from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.target import Target
 from rescore.lattice.dump import Dump
@@ -226,7 +227,7 @@ class CommandSources:
         if path is None:
             return None
         self._check_small(path)
-        return open_model(path, device=self.opened.target.device).target
+        return open_target(path, device=self.opened.target.device)
 
     def _check_small(self, path: Path) -> None:
         hide_unseen_bars(path)

@@ -22,7 +22,8 @@ from rescore.decode.loop.prompts import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
-from rescore.decode.models.open import OpenModel, open_model, use_threads
+from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.open_target import use_threads
 from rescore.lattice.atomic import os_errors_of
 from rescore.lattice.structure import Structure
 from rescore.lm.model.compressed import open_text

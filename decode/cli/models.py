@@ -1,4 +1,4 @@
-"""Opens dumps, models and tokenizers, and checks them against each other."""
+"""Opens dumps and models, and checks them against each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.arpa import ArpaOptions
 from rescore.lm.model.formats import load
-from rescore.lm.model.tokenizer import TextTokenizer
 
 AnyRescoring = TypeVar("AnyRescoring", bound=RescoringArgs)
 
@@ -111,16 +110,3 @@ def split_of(tune_sequences: int | None, dump: Dump, found: Settings | None) -> 
 def weights(alpha: list[float] | None) -> list[float]:
     """Alpha: one value, or one per slot."""
     return [DEFAULT_ALPHA] if alpha is None else alpha
-
-
-def open_words(path: Path | None, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
-    """The text of every token: from --tokenizer, else from the first model, else None."""
-    if not path:
-        return rescorer.models[0].words if rescorer.models else None
-    tokenizer = TextTokenizer.open(path)
-    known = dump.header.tokenizer_sha256
-    if known and tokenizer.sha256 != known:
-        raise ValueError(
-            f"{path}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}"
-        )
-    return tokenizer.words(dump.header.vocab_size)

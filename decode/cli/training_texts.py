@@ -19,7 +19,7 @@ from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.located import locate_model
-from rescore.decode.models.open import use_threads
+from rescore.decode.models.open_target import use_threads
 from rescore.decode.train import training_run
 from rescore.decode.train.own_texts import TextOptions, own_texts, read_states
 from rescore.decode.train.state_store import StateStore, write_texts

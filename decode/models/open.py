@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,35 +9,14 @@ from typing import Any
 
 import torch
 
-from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.blockwise import BlockwiseHeads
 from rescore.decode.models.draft_step import Heads
-from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.heads_kind import MTP
-from rescore.decode.models.located import convert_gguf, is_gguf, locate_model
-from rescore.decode.models.model_check import check_size
-from rescore.decode.models.model_facts import NO_MODEL, facts_at, model_place, read_hugging_face_config
+from rescore.decode.models.model_facts import facts_at
 from rescore.decode.models.open_heads import open_heads
+from rescore.decode.models.open_target import load_target, place_of
 from rescore.decode.models.path_heads import PathHead
-from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
-from rescore.lattice.checked import foreign_errors
-from rescore.lattice.extras import needed_for
-
-with needed_for("a model of Hugging Face"):
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoModelForMultimodalLM,
-        AutoModelForSeq2SeqLM,
-        AutoModelForSpeechSeq2Seq,
-    )
-
-_KINDS: tuple[Any, ...] = (
-    AutoModelForSeq2SeqLM,
-    AutoModelForSpeechSeq2Seq,  # before causal models, which have a decoder of Whisper alone
-    AutoModelForMultimodalLM,
-    AutoModelForCausalLM,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,15 +61,9 @@ def open_model(
     No code of a checkpoint is run, and weights are read from safetensors alone. ValueError or FileNotFoundError says
     what is missing and how to fix it.
     """
-    found = locate_model(path)
-    place, hugging_face = model_place(convert_gguf(found, dtype) if is_gguf(found) else found, heads)
+    place, hugging_face = place_of(path, dtype, heads)
     facts = facts_at(place, hugging_face, heads)
-    if hugging_face:
-        model = _load(place, dtype).to(device or "cpu")
-        target: Any = EncoderDecoderTarget(model) if model.config.is_encoder_decoder else causal_target(model)
-    else:
-        model = BlockwiseTransformer.load(place, dtype or torch.float32).to(device or "cpu")
-        target = BlockwiseTarget(model)
+    target = load_target(place, hugging_face, dtype, device)
     target, source = _with_heads(target, facts.heads_kind, heads, place)
     return OpenModel(
         target=target,
@@ -117,39 +89,3 @@ def _with_heads(target: Any, kind: Any, heads: str | Path | None, place: Path) -
     except ValueError as error:  # nobody asked for it
         warnings.warn(f"{place}: its layer of multi-token prediction is not used: {error}", stacklevel=2)
         return target, None
-
-
-def _load(folder: Path, dtype: torch.dtype | None) -> Any:
-    """Loads a model and checks that all weights were stored: transformers would fill in random ones and only log it."""
-    config = read_hugging_face_config(folder)
-    with foreign_errors(NO_MODEL.format(folder)):
-        kind = next((one for one in _KINDS if type(config) in one._model_mapping), AutoModelForCausalLM)
-        check_size(kind, config, set(tensor_files(folder).values()))
-        loaded: Any = kind.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype or "auto",
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # rejected below, by name
-        )
-    model, info = loaded
-    for what in ("missing_keys", "mismatched_keys"):
-        if wrong := sorted(map(str, info[what])):
-            raise ValueError(
-                f"{folder}: expected weights for all of {type(model).__name__}, got {len(wrong)} "
-                f"{what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind"
-            )
-    return model.eval()
-
-
-def use_threads(count: int) -> None:
-    """Let PyTorch compute on `count` threads of the processor, at most OMP_THREAD_LIMIT.
-
-    It does not ask for that limit itself, and oneDNN (3.12) leaves parts of products of bfloat16 unwritten when it gets
-    fewer threads than it planned for.
-    """
-    limit = os.environ.get("OMP_THREAD_LIMIT", "").strip()
-    torch.set_num_threads(min(count, int(limit)) if limit.isdecimal() and int(limit) else count)

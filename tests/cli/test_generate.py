@@ -24,7 +24,7 @@ from rescore.decode.loop.request import Finish, Statistics, Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.open import use_threads
+from rescore.decode.models.open_target import use_threads
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build.in_memory import build

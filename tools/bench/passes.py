@@ -31,7 +31,7 @@ from rescore.decode.models import narrow_linear
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import TOP
 from rescore.decode.models.model_facts import model_facts
-from rescore.decode.models.open import use_threads
+from rescore.decode.models.open_target import use_threads
 from rescore.decode.models.target import Block, Fixable, Target
 from rescore.lattice.tree import TokenTree
 

@@ -97,7 +97,7 @@ def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.lab.replay.table import ROUNDS, RecordWriter
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
-    from rescore.decode.models.open import use_threads
+    from rescore.decode.models.open_target import use_threads
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
 

@@ -121,6 +121,7 @@ class Drawn:
 
 def run(args: DrawArgs) -> Result:
     from rescore.decode.cli import models
+    from rescore.decode.lab.replay.words import words_of
 
     if form(args) == "png":
         _cairosvg()  # raises before the work if it is missing
@@ -128,7 +129,7 @@ def run(args: DrawArgs) -> Result:
     if dump.header.heads == 1:
         raise Misuse(f"{dump.path}: a dump of a model without heads has no lattices to draw")
     drawn, rescorer = drafting(args, dump)
-    words = models.open_words(args.tokenizer, dump, rescorer)
+    words = words_of(dump, args.tokenizer, rescorer.models)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
     with value_errors_of(dump.path):
         steps = (

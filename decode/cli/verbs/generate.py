@@ -150,7 +150,7 @@ def run(args: GenerateArgs) -> Result:
     from rescore.decode.cli.lazy_model import open_lazy_model, open_structure, read_prompts
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.request import Stopping
-    from rescore.decode.models.open import use_threads
+    from rescore.decode.models.open_target import use_threads
 
     if not (args.prompts or args.image or args.audio):
         raise Misuse("PROMPT: expected a text to continue, got none")

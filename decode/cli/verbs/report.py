@@ -130,6 +130,7 @@ def run(args: ReportArgs) -> Result:
 def reported(args: ReportArgs, dump: Dump) -> Report:
     from rescore.decode.cli import models, screen
     from rescore.decode.lab.replay.rows import Budgets
+    from rescore.decode.lab.replay.words import words_of
     from rescore.decode.lab.report.measured import NODES, PATHS, ReportOptions
     from rescore.decode.lab.tuning.tune import tune
 
@@ -166,7 +167,7 @@ def reported(args: ReportArgs, dump: Dump) -> Report:
         bench=args.bench,
         budgets=Budgets(nodes=NODES, p=args.paths, paths=PATHS, top_k=args.top_k),
         models=[str(path) for path, _ in args.lm],
-        words=models.open_words(args.tokenizer, dump, rescorer),
+        words=words_of(dump, args.tokenizer, rescorer.models),
         settings=settings(args),
         sequences=args.sequences,
         nodes=args.nodes,
@@ -197,7 +198,7 @@ def neural_of(path: Path, args: ReportArgs, dump: Dump, advance: Callable[[int],
     with needed_for("--neural"):
         from rescore.decode.lab.report.open_neural import open_neural
         from rescore.decode.models.located import hide_unseen_bars
-        from rescore.decode.models.open import use_threads
+        from rescore.decode.models.open_target import use_threads
     use_threads(args.threads)
     hide_unseen_bars(path)
     return open_neural(

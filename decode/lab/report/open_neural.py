@@ -10,10 +10,11 @@ import torch
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.lab.replay.recorded import RecordedHeads
 from rescore.decode.lab.replay.replay import DrafterReplay
+from rescore.decode.lab.replay.words import tokenizer_of
 from rescore.decode.lab.report.measured import Neural
-from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.model_facts import model_facts
+from rescore.decode.models.open_target import open_target
 from rescore.lattice.dump import Dump
-from rescore.lm.model.tokenizer import TextTokenizer
 
 ROWS = 256  # of the model's cache that are used at once
 
@@ -34,10 +35,10 @@ def open_neural(
 
     ValueError unless the model is causal and has the dump's tokenizer.
     """
-    model = open_model(path, dtype=torch.float32)
-    check(path, model, dump)
+    check(path, dump)
+    model = open_target(path, dtype=torch.float32)
     rescorers = {
-        name: NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
+        name: NeuralRescorer(model, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
         for name, p in (("neural", 1), ("neural beam", paths))
         if name == "neural" or p > 1
     }
@@ -62,12 +63,9 @@ def neural_replay(
     )
 
 
-def check(path: Path, model: OpenModel, dump: Dump) -> None:
-    if model.kind == "encoder-decoder":
+def check(path: Path, dump: Dump) -> None:
+    facts = model_facts(path)
+    if facts.kind == "encoder-decoder":
         raise ValueError(f"{path}: expected a causal language model to rescore with, got an encoder-decoder")
-    known = dump.header.tokenizer_sha256
-    if model.tokenizer and known and (got := TextTokenizer.open(model.tokenizer).sha256) != known:
-        raise ValueError(
-            f"{model.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {got}: "
-            "use a model that was trained with that tokenizer"
-        )
+    if facts.tokenizer:
+        tokenizer_of(dump, facts.tokenizer)
