@@ -26,8 +26,7 @@ from rescore.decode.models.open_target import open_target
 from rescore.decode.models.path_heads import PathHead
 from rescore.decode.models.target import Target
 from rescore.lattice.dump import Dump
-from rescore.lm.model.arpa import ArpaOptions
-from rescore.lm.model.formats import load
+from rescore.lm.model.formats import ArpaOptions, load
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 

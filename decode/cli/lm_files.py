@@ -34,9 +34,8 @@ from rescore.lm.build.sources import counts_source, is_counts, token_source
 from rescore.lm.build.staged import Resources, StagedBuild
 from rescore.lm.build.tokens import Numbered, numbered_tokens
 from rescore.lm.build.work import WorkFolder
-from rescore.lm.model.arpa import ArpaOptions, Words
 from rescore.lm.model.arpa_write import ends_sentences, unwritable_word
-from rescore.lm.model.formats import is_arpa, load, save
+from rescore.lm.model.formats import ArpaOptions, Words, is_arpa, load, save
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
 from rescore.lm.model.vocabulary import Skipped, Vocabulary

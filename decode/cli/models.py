@@ -16,8 +16,7 @@ from rescore.decode.draft.settings import Settings
 from rescore.decode.lab.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.model.arpa import ArpaOptions
-from rescore.lm.model.formats import load
+from rescore.lm.model.formats import ArpaOptions, load
 
 AnyRescoring = TypeVar("AnyRescoring", bound=RescoringArgs)
 

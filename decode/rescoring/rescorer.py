@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.lattice.checked import numbers, whole
 from rescore.lattice.word_lattice import NOTHING, WordLattice
-from rescore.lm.model.arpa import CAPITALS
-from rescore.lm.model.ngram import UNK, NGram
+from rescore.lm.model.ngram import CAPITALS, UNK, NGram
 
 MAX_WEIGHT = 1000.0
 

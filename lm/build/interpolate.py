@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.build.estimate import with_backoff
-from rescore.lm.model.arpa import BOS, EOS
 from rescore.lm.model.gram_rows import tables_of_rows
 from rescore.lm.model.grams import MAX_VOCABULARY, TOKEN_BITS, Grams, pack
-from rescore.lm.model.ngram import NGram
+from rescore.lm.model.ngram import BOS, EOS, NGram
 from rescore.lm.model.tables import NEVER, Tables
 
 

@@ -19,6 +19,7 @@ from rescore.lattice.extras import needed_for
 from rescore.lattice.in_batches import in_batches
 from rescore.lm.build.documents import decode_utf8, json_text, refuse_end_of_text
 from rescore.lm.build.windows import Packing, group, join
+from rescore.lm.build.word_ids import encoder_of
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import BadText, Skipped
 
@@ -73,7 +74,7 @@ class Worker:
         if self.tokenizer is not None:
             found = [
                 ids
-                for ids, file in zip(_opened(self.tokenizer(), self.end_of_text).encode(found), sources)
+                for ids, file in zip(encoder_of(_opened(self.tokenizer(), self.end_of_text))(found), sources)
                 if self._is_whole(ids, file, skipped)
             ]
         try:

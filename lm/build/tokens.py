@@ -14,6 +14,7 @@ from rescore.lattice.in_batches import in_batches
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.build.inputs import TEXT, Piece, bin_length, id_dtype
+from rescore.lm.build.word_ids import encoder_of
 from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
@@ -228,9 +229,11 @@ def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, fau
     documents are long and while ids are converted to arrays. A pool of processes took a quarter more CPU time.
     """
 
+    encode = encoder_of(tokenizer)
+
     def encoded(*batch: tuple[int, str]) -> list[Encoded]:
         try:
-            found = tokenizer.encode([text for _, text in batch])
+            found = encode([text for _, text in batch])
         except ValueError as error:
             raise ValueError(
                 f"{faults.where(batch[0][0])} or one of the {len(batch)} documents from there: {error}"

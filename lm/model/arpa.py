@@ -12,20 +12,19 @@ import re
 from array import array
 from codecs import BOM_UTF8
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal, get_args
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.model.compressed import PACKINGS, STDIN, Damaged, open_text
+from rescore.lm.model.formats import ArpaOptions
 from rescore.lm.model.gram_rows import BadRow, tables_of_rows
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
-from rescore.lm.model.ngram import UNK, NGram
+from rescore.lm.model.ngram import BOS, CAPITALS, EOS, UNK, NGram
 from rescore.lm.model.tables import NEVER
 
 LN10 = float(np.log(10.0))
-BOS, EOS = "<s>", "</s>"
-CAPITALS = "<UNK>"  # means <unk>, as in KenLM; all other spellings are ordinary words
 MAX_LOG10 = 1e6
 IMPOSSIBLE_LOG10 = -1e5  # -inf is read as this, as costs are finite; it is 0 as a probability
 # Ends of names of files that are read as ARPA.
@@ -184,37 +183,6 @@ def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
     if len(words) == MAX_VOCABULARY:
         raise lines.error(f"expected at most {MAX_VOCABULARY} words")
     words[word] = len(words)
-
-
-Words = Literal["auto", "text", "ids", "chars"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArpaOptions:
-    """How the words of an ARPA file become ids.
-
-    words       "text": numbered in order; "ids": decimal token ids; "chars": token i is the character
-                i + 100; "auto": ids if all but <s>, </s>, <unk> are
-    vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in a file of
-                text. None: the greatest id + 1, or the number of words
-    end_of_text the id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by `write_arpa`
-                with sentence ends. In a file of text </s> gets that id, and <s> and placeholders are dropped. None:
-                <s> and </s> are words of a file of text, and an error in a file of ids
-    """
-
-    words: Words = "auto"
-    vocab_size: int | None = None
-    end_of_text: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.words not in (known := get_args(Words)):
-            raise ValueError(f"words: expected {' or '.join(known)}, got {self.words!r}")
-        if self.vocab_size is not None and not 1 <= self.vocab_size <= MAX_VOCABULARY:
-            raise ValueError(f"vocab_size: expected 1..{MAX_VOCABULARY}, got {self.vocab_size}")
-        if self.end_of_text is not None and not 0 <= self.end_of_text < (self.vocab_size or MAX_VOCABULARY):
-            raise ValueError(
-                f"end_of_text: expected an id in 0..{(self.vocab_size or MAX_VOCABULARY) - 1}, got {self.end_of_text}"
-            )
 
 
 def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) -> NGram:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import output_to
-from rescore.lm.model.arpa import BOS, CAPITALS, EOS, FIRST_CHARACTER, LN10
-from rescore.lm.model.ngram import UNK, NGram
+from rescore.lm.model.arpa import FIRST_CHARACTER, LN10
+from rescore.lm.model.ngram import BOS, CAPITALS, EOS, UNK, NGram
 from rescore.lm.model.tables import Tables
 
 CHUNK = 1 << 16

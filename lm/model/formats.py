@@ -6,19 +6,49 @@ The code of all but the first is imported when such a name occurs.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
+from rescore.lm.model.grams import MAX_VOCABULARY
 from rescore.lm.model.ngram import NGram
-
-if TYPE_CHECKING:
-    from rescore.lm.model.arpa import ArpaOptions
 
 LOOKUP = ".lookup.bin"
 STREAM = "-"  # standard input or output
 OPEN = 32
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")  # that are written, and read
+
+
+Words = Literal["auto", "text", "ids", "chars"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArpaOptions:
+    """How the words of an ARPA file become ids.
+
+    words       "text": numbered in order; "ids": decimal token ids; "chars": token i is the character
+                i + 100; "auto": ids if all but <s>, </s>, <unk> are
+    vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in a file of
+                text. None: the greatest id + 1, or the number of words
+    end_of_text the id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by `write_arpa`
+                with sentence ends. In a file of text </s> gets that id, and <s> and placeholders are dropped. None:
+                <s> and </s> are words of a file of text, and an error in a file of ids
+    """
+
+    words: Words = "auto"
+    vocab_size: int | None = None
+    end_of_text: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.words not in (known := get_args(Words)):
+            raise ValueError(f"words: expected {' or '.join(known)}, got {self.words!r}")
+        if self.vocab_size is not None and not 1 <= self.vocab_size <= MAX_VOCABULARY:
+            raise ValueError(f"vocab_size: expected 1..{MAX_VOCABULARY}, got {self.vocab_size}")
+        if self.end_of_text is not None and not 0 <= self.end_of_text < (self.vocab_size or MAX_VOCABULARY):
+            raise ValueError(
+                f"end_of_text: expected an id in 0..{(self.vocab_size or MAX_VOCABULARY) - 1}, got {self.end_of_text}"
+            )
 
 
 def is_model_file(path: str | os.PathLike[str]) -> bool:

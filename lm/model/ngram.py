@@ -18,7 +18,8 @@ from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, deco
 from rescore.lm.model.grams import MAX_VOCABULARY, Grams, check_vocabulary
 from rescore.lm.model.tables import Tables
 
-UNK = "<unk>"
+BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+CAPITALS = "<UNK>"  # means <unk>, as in KenLM; all other spellings are ordinary words
 
 
 class Walk(NamedTuple):
@@ -251,7 +252,7 @@ class NGram:
         if self.words is None:
             raise ValueError("words: this model has token ids only")
         known = {word: number for number, word in enumerate(self.words)}
-        unknown = known.get(UNK, known.get("<UNK>", -1))
+        unknown = known.get(UNK, known.get(CAPITALS, -1))
         ids = np.array([known.get(word, unknown) for word in words], np.int32)
         if (ids < 0).any():
             raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: not in the model, which has no <unk>")

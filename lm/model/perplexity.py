@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.lattice.checked import numbers
 from rescore.lattice.short_repr import short_repr
-from rescore.lm.model.arpa import BOS, EOS
 from rescore.lm.model.gram_rows import tables_of_rows
-from rescore.lm.model.ngram import UNK, NGram
+from rescore.lm.model.ngram import BOS, EOS, UNK, NGram
 from rescore.lm.model.tables import NEVER
 
 CHUNK = 1 << 20  # tokens scored at once

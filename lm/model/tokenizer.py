@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,11 @@ from numpy.typing import NDArray
 from rescore.lattice.extras import needed_for
 from rescore.lm.model.hub import hub_folder, is_hub_name
 from rescore.lm.model.vocabulary import Vocabulary
-from rescore.lm.model.word_ids import WordIds, is_word_wise
 
-FEW_THREADS = 5  # with more, the package alone is faster than with word look-ups, which are serialised by the GIL
-OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
 FILE_NAME = "tokenizer.json"
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+
+Encode = Callable[[Sequence[str]], list[NDArray[np.uint32]]]
 
 
 class Chat(str):
@@ -42,7 +38,7 @@ class ChatFormat:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class TextTokenizer:
     """A Hugging Face `tokenizer.json`: V (its greatest id + 1), the end-of-text id, the hash of the file.
 
@@ -54,7 +50,6 @@ class TextTokenizer:
     vocab_size: int
     end_of_text: int
     sha256: str
-    word_ids: WordIds | None = None  # if text can be encoded word by word, and faster so
     chats: ChatFormat | None = None  # of the model, if its chats are text too
     _made: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -108,13 +103,11 @@ class TextTokenizer:
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
             )
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        pays = _threads() <= FEW_THREADS and is_word_wise(json.loads(raw))
         return cls(
             tokenizer=tokenizer,
             vocab_size=max(vocabulary.values()) + 1,
             end_of_text=found,
             sha256=hashlib.sha256(raw).hexdigest(),
-            word_ids=WordIds(partial(_encode, tokenizer), vocabulary) if pays else None,
         )
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
@@ -122,19 +115,21 @@ class TextTokenizer:
         ids = range(self.vocab_size if vocab_size is None else vocab_size)
         return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 
-    def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
+    def encode(self, documents: Sequence[str], of_texts: Encode | None = None) -> list[NDArray[np.uint32]]:
         """Ids of each document. The package runs on all processors, or RAYON_NUM_THREADS of them, and releases the GIL.
+
+        of_texts: encodes those that are no chats, instead of the package
 
         ValueError if the tokenizer fails on a document, for example because it has no unknown token.
         """
         texts = [one for one in documents if not isinstance(one, Chat)]
         chats = [one for one in documents if isinstance(one, Chat)]
         try:
-            of_texts = iter(self.word_ids.encode(texts) if self.word_ids else _encode(self.tokenizer, texts))
-            of_chats = iter(_encode(self._of_chats(), chats) if chats else ())
+            found = iter(of_texts(texts) if of_texts else encode_texts(self.tokenizer, texts))
+            of_chats = iter(encode_texts(self._of_chats(), chats) if chats else ())
         except Exception as error:  # as above
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
-        return [next(of_chats if isinstance(one, Chat) else of_texts) for one in documents]
+        return [next(of_chats if isinstance(one, Chat) else found) for one in documents]
 
     def _of_chats(self) -> Any:
         """The tokenizer for chats; not a setting of the other one, which encodes in other threads meanwhile."""
@@ -155,13 +150,6 @@ def _id_of(tokenizer: Any, name: str) -> int | None:
     return int(name) if int(name) < 1 << 32 and tokenizer.id_to_token(int(name)) is not None else None
 
 
-def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+def encode_texts(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+    """Ids by a tokenizer of the package, without special tokens around them."""
     return [np.array(one.ids, np.uint32) for one in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
-
-
-def _threads() -> int:
-    """Number of threads of the package."""
-    if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in OFF:
-        return 1
-    asked = os.environ.get("RAYON_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else os.cpu_count() or 1

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.model.arpa import ArpaOptions
-from rescore.lm.model.formats import load
+from rescore.lm.model.formats import ArpaOptions, load
 from rescore.lm.model.grams import spell_context
 from rescore.lm.model.ngram import NGram
 

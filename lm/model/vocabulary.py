@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.model.arpa import BOS, CAPITALS, EOS
 from rescore.lm.model.grams import MAX_VOCABULARY
-from rescore.lm.model.ngram import UNK
+from rescore.lm.model.ngram import BOS, CAPITALS, EOS, UNK
 
 EXAMPLES = 5
 END_OF_TEXT = 1  # the id of </s> in the vocabulary of a text

@@ -19,8 +19,7 @@ from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions
 from rescore.lm.build.in_memory import build, prune_model
 from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.tokens import numbered_tokens
-from rescore.lm.model.arpa import ArpaOptions
-from rescore.lm.model.formats import load
+from rescore.lm.model.formats import ArpaOptions, load
 from rescore.lm.model.ngram import NGram
 
 TEXTS = [[3, 1, 2, 3, 1], [2, 3, 1, 4], [3, 1, 2, 3], [1, 2], [5, 3, 1, 2, 3, 1]]

@@ -22,9 +22,9 @@ from support.refusals import assert_named, refused, refuses
 
 from rescore.lm.build.in_memory import build
 from rescore.lm.model import compressed
-from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
+from rescore.lm.model.arpa import LN10, read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
-from rescore.lm.model.formats import is_model_file, load
+from rescore.lm.model.formats import ArpaOptions, is_model_file, load
 from rescore.lm.model.gram_rows import tables_of_ngrams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.perplexity import score_texts, with_sentence_marks

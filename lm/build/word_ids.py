@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
 from itertools import repeat
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lm.model.tokenizer import Encode, TextTokenizer, Tokenizer, encode_texts
+
+FEW_THREADS = 5  # with more, the package alone is faster than with word look-ups, which are serialised by the GIL
+OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
 WORDS = 1 << 19  # cached, in about 80 MB
 LONGEST = 64  # characters of a cached word
 WHITE = {*filter(str.isspace, map(chr, range(0x3001))), "\u180e", "\u200b"}  # in any version of Unicode
@@ -17,7 +25,29 @@ SPACE = "\u0120"  # byte 32 in byte-level vocabularies
 TEXTS = 32  # into which new words are joined for the tokenizer's threads
 NO_IDS = np.zeros(0, np.uint32)
 
-Encode = Callable[[Sequence[str]], list[NDArray[np.uint32]]]
+_known: WeakKeyDictionary[TextTokenizer, WordIds | None] = WeakKeyDictionary()
+
+
+def encoder_of(tokenizer: Tokenizer) -> Encode:
+    """What encodes as a tokenizer does: word by word where it may, and where that is faster. Words are kept as long as
+    the tokenizer is.
+    """
+    if not isinstance(tokenizer, TextTokenizer):
+        return tokenizer.encode
+    if tokenizer not in _known:
+        package = tokenizer.tokenizer
+        pays = _threads() <= FEW_THREADS and is_word_wise(json.loads(package.to_str()))
+        _known[tokenizer] = WordIds(partial(encode_texts, package), package.get_vocab()) if pays else None
+    words = _known[tokenizer]
+    return partial(tokenizer.encode, of_texts=words.encode) if words else tokenizer.encode
+
+
+def _threads() -> int:
+    """Number of threads of the package."""
+    if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in OFF:
+        return 1
+    asked = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else os.cpu_count() or 1
 
 
 def is_word_wise(tokenizer: dict[str, Any]) -> bool:
