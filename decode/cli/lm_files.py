@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from numpy.typing import NDArray
 
 from rescore.decode.cli import output
-from rescore.decode.cli.groups import (
+from rescore.decode.cli.lm_groups import (
     ArpaArgs,
     CountingArgs,
     IdArgs,
@@ -33,12 +33,12 @@ from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.sources import counts_source, is_counts, token_source
 from rescore.lm.build.staged import Resources, StagedBuild
 from rescore.lm.build.tokens import Numbered, numbered_tokens
+from rescore.lm.build.vocabulary import Skipped, Tokenizer, Vocabulary
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.arpa_write import ends_sentences, unwritable_word
 from rescore.lm.model.formats import ArpaOptions, Words, is_arpa, load, save
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
-from rescore.lm.model.vocabulary import Skipped, Vocabulary
+from rescore.lm.model.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from rescore.lm.build.counts_files import CountsFiles

@@ -11,10 +11,10 @@ import torch
 from msgspec import structs
 
 from rescore.decode.cli import screen
-from rescore.decode.cli.groups import TrainingArgs
 from rescore.decode.cli.lazy_model import LazyModel, checked_device, open_lazy_model
 from rescore.decode.cli.output import Column, TextTable
 from rescore.decode.cli.screen import Screen
+from rescore.decode.cli.train_groups import TrainingArgs
 from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from rescore.lattice.atomic import atomic_file
 from rescore.lm.build.counts import CountOptions, Run, Windows, merge_slice, slice_starts
+from rescore.lm.build.vocabulary import Skipped
 from rescore.lm.build.work import WorkFolder, expect_bytes
 from rescore.lm.model.columns import Columns, closing_generator, in_order
-from rescore.lm.model.vocabulary import Skipped
 
 SLICES = 128
 SAMPLE = 1 << 20  # tokens that determine the slices

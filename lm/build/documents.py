@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from rescore.lm.build.inputs import Piece
 from rescore.lm.build.parquet import parquet_texts
+from rescore.lm.build.vocabulary import BadText, Skipped
 from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, open_text
 from rescore.lm.model.tokenizer import Chat, ChatFormat
-from rescore.lm.model.vocabulary import BadText, Skipped
 
 
 @dataclass(slots=True)

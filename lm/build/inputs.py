@@ -21,8 +21,8 @@ from rescore.lattice.checked import Checked
 from rescore.lattice.dump import FILE_NAME, read_header
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.parquet import row_groups
+from rescore.lm.build.vocabulary import Tokenizer
 from rescore.lm.model.compressed import PACKINGS, STDIN, is_plain, open_bytes, packing_of
-from rescore.lm.model.tokenizer import Tokenizer
 
 Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "dump"]
 TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")

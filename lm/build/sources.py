@@ -18,10 +18,9 @@ from rescore.lm.build.counts import CountOptions, Windows
 from rescore.lm.build.documents import Faults, documents
 from rescore.lm.build.inputs import Piece, size_and_mtime
 from rescore.lm.build.tokens import numbered_tokens
+from rescore.lm.build.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Tokenizer, Vocabulary
 from rescore.lm.build.windows import FILE_NAME
 from rescore.lm.build.work import PIPED, WorkFolder
-from rescore.lm.model.tokenizer import Tokenizer
-from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Vocabulary
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.build.counts_files import CountsFiles

@@ -19,9 +19,9 @@ from msgspec import Meta
 from rescore.lattice.checked import Checked
 from rescore.lattice.extras import needed_for
 from rescore.lm.build.spark_worker import Worker
+from rescore.lm.build.vocabulary import Skipped
 from rescore.lm.build.windows import FILE_NAME, CountsHeader, Packing
 from rescore.lm.model.tokenizer import TextTokenizer
-from rescore.lm.model.vocabulary import Skipped
 
 with needed_for("counting on Spark"):
     from pyspark.accumulators import AccumulatorParam

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from rescore.lattice.extras import needed_for
 from rescore.lattice.in_batches import in_batches
 from rescore.lm.build.documents import decode_utf8, json_text, refuse_end_of_text
+from rescore.lm.build.vocabulary import BadText, Skipped
 from rescore.lm.build.windows import Packing, group, join
 from rescore.lm.build.word_ids import encoder_of
 from rescore.lm.model.tokenizer import TextTokenizer
-from rescore.lm.model.vocabulary import BadText, Skipped
 
 with needed_for("counting on Spark"):
     import pyarrow as pa

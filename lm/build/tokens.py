@@ -14,12 +14,12 @@ from rescore.lattice.in_batches import in_batches
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.build.inputs import TEXT, Piece, bin_length, id_dtype
+from rescore.lm.build.vocabulary import BadText, Skipped, Tokenizer
 from rescore.lm.build.word_ids import encoder_of
 from rescore.lm.model.columns import Columns, in_order
 from rescore.lm.model.compressed import open_bytes
 from rescore.lm.model.grams import token_dtype
-from rescore.lm.model.tokenizer import Chat, Tokenizer
-from rescore.lm.model.vocabulary import BadText, Skipped
+from rescore.lm.model.tokenizer import Chat
 
 CHUNK = 1 << 20  # tokens handled at once
 MAX_TOKENS = 1 << 28  # of a document in a file of tokens

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.model.tokenizer import Encode, TextTokenizer, Tokenizer, encode_texts
+from rescore.lm.build.vocabulary import Tokenizer
+from rescore.lm.model.tokenizer import Encode, TextTokenizer, encode_texts
 
 FEW_THREADS = 5  # with more, the package alone is faster than with word look-ups, which are serialised by the GIL
 OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
 from rescore.lm.model.hub import hub_folder, is_hub_name
-from rescore.lm.model.vocabulary import Vocabulary
 
 FILE_NAME = "tokenizer.json"
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
@@ -138,9 +137,6 @@ class TextTokenizer:
             made.encode_special_tokens = False
             self._made["of_chats"] = made
         return self._made["of_chats"]
-
-
-Tokenizer = TextTokenizer | Vocabulary
 
 
 def _id_of(tokenizer: Any, name: str) -> int | None:

@@ -15,10 +15,10 @@ from rescore.lm.build.counts import CountOptions, count
 from rescore.lm.build.estimate import EstimateOptions, KatzOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.staged import Resources, StagedBuild
+from rescore.lm.build.vocabulary import BadText, Skipped
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
-from rescore.lm.model.vocabulary import BadText, Skipped
 
 EOT = 0
 

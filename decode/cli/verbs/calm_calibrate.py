@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.options import Misuse, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.train_groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.values import Written, float_between
 
 THRESHOLDS = (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)

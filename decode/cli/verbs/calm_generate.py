@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli.groups import MODEL, ExitArgs, ExitModelArgs
+from rescore.decode.cli.groups import MODEL
 from rescore.decode.cli.options import Misuse, argument, flag, option
 from rescore.decode.cli.output import Part, Result
+from rescore.decode.cli.train_groups import ExitArgs, ExitModelArgs
 from rescore.decode.cli.values import float_between, int_between, printable_text
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rescore.decode.cli.groups import ExitModelArgs, LayerArgs, PromptArgs
 from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.train_groups import ExitModelArgs, LayerArgs, PromptArgs
 from rescore.decode.cli.values import AMOUNT, Written
 
 if TYPE_CHECKING:

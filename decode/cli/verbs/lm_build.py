@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import CountingArgs, LmOutArgs, PruningArgs
+from rescore.decode.cli.lm_groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import Written, float_between, nonempty_text
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rescore.lm.build.counting import Source
     from rescore.lm.build.counts import CountOptions
     from rescore.lm.build.estimate import EstimateOptions
+    from rescore.lm.build.vocabulary import Tokenizer, Vocabulary
     from rescore.lm.build.work import WorkFolder
     from rescore.lm.model.ngram import NGram
-    from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
-    from rescore.lm.model.vocabulary import Vocabulary
+    from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def run(args: LmBuildArgs) -> Result:
     from rescore.decode.cli import lm_files
     from rescore.decode.cli.screen import build_progress
     from rescore.lm.build.estimate import needs_adjusted
-    from rescore.lm.model.vocabulary import Vocabulary
+    from rescore.lm.build.vocabulary import Vocabulary
 
     lm_files.check_out(args, args.out, args.arpa)
     output.check_stdin(*args.inputs, args.heldout)
@@ -195,8 +195,8 @@ def numbered(args: LmBuildArgs, work: WorkFolder, progress: BuildProgress) -> tu
     from rescore.decode.cli import lm_files
     from rescore.lm.build.counting import Source
     from rescore.lm.build.sources import number_words, token_source
+    from rescore.lm.build.vocabulary import Vocabulary
     from rescore.lm.model.grams import MAX_VOCABULARY
-    from rescore.lm.model.vocabulary import Vocabulary
 
     pieces = lm_files.pieces_of(args.inputs, args, Vocabulary.empty(), MAX_VOCABULARY)
     sizes = [piece.length for piece in pieces]
@@ -242,8 +242,8 @@ def heldout_perplexity(
 ) -> dict[str, Any]:
     """The perplexity of --heldout."""
     from rescore.decode.cli import lm_files
+    from rescore.lm.build.vocabulary import Skipped
     from rescore.lm.model.perplexity import perplexity
-    from rescore.lm.model.vocabulary import Skipped
 
     skipped = Skipped()
     found = chain.from_iterable(

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli.groups import LM_FILE, LM_WRITTEN, TOKENIZER, ArpaArgs
+from rescore.decode.cli.groups import TOKENIZER
+from rescore.decode.cli.lm_groups import LM_FILE, LM_WRITTEN, ArpaArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option, value_errors_of
 from rescore.decode.cli.output import Result, check_stdin
 from rescore.decode.cli.values import Written, int_between

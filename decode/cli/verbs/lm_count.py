@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli import output
-from rescore.decode.cli.groups import CountingArgs
+from rescore.decode.cli.lm_groups import CountingArgs
 from rescore.decode.cli.options import ReportedArgs, option
 from rescore.decode.cli.output import Facts, Result
 from rescore.decode.cli.values import Written

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rescore.decode.cli.groups import LmModelArgs
+from rescore.decode.cli.lm_groups import LmModelArgs
 from rescore.decode.cli.options import ReportedArgs, flag
 from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable, check_stdin, column
 from rescore.lattice.short_repr import readable

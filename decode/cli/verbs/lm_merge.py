@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import LmOutArgs, PruningArgs, ReadingArgs
+from rescore.decode.cli.lm_groups import LmOutArgs, PruningArgs, ReadingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result, TextTable, column, columns_of
 from rescore.decode.cli.values import nonempty_text
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from rescore.lm.build.interpolate import Mixture
     from rescore.lm.build.tuning import TunedMixture
+    from rescore.lm.build.vocabulary import Skipped
     from rescore.lm.model.ngram import NGram
     from rescore.lm.model.tokenizer import TextTokenizer
-    from rescore.lm.model.vocabulary import Skipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ def run(args: LmMergeArgs) -> Result:
     from rescore.lm.build.in_memory import prune_model
     from rescore.lm.build.interpolate import check_alike, merge_models, with_one_vocabulary
     from rescore.lm.build.tuning import tune_mixture
+    from rescore.lm.build.vocabulary import Skipped
     from rescore.lm.model.perplexity import perplexity
-    from rescore.lm.model.vocabulary import Skipped
 
     lm_files.check_out(args, args.out)
     output.check_stdin(*args.models, args.tune)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rescore.decode.cli.groups import LmModelArgs, LmOutArgs, PruningArgs
+from rescore.decode.cli.lm_groups import LmModelArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs
 from rescore.decode.cli.output import Result, check_stdin
 

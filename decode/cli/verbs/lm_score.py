@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
-from rescore.decode.cli.groups import InputArgs, LmModelArgs
+from rescore.decode.cli.lm_groups import InputArgs, LmModelArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Result, TextTable, column, columns_of
 from rescore.decode.cli.values import Written
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rescore.decode.cli.score_rows import ScoreRows
     from rescore.lm.model.ngram import NGram
     from rescore.lm.model.perplexity import Perplexity
-    from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
+    from rescore.lm.model.tokenizer import TextTokenizer
 
 
 # Header, key and format of the figures.
@@ -64,8 +64,8 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import lm_files, screen
+    from rescore.lm.build.vocabulary import Skipped, Tokenizer, Vocabulary
     from rescore.lm.model.perplexity import Perplexity, score_texts, with_sentence_marks
-    from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)
     given = lm_files.open_tokenizer(args.tokenizer, args)

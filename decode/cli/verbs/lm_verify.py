@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from rescore.decode.cli.groups import LmModelArgs
+from rescore.decode.cli.lm_groups import LmModelArgs
 from rescore.decode.cli.options import ReportedArgs, option
 from rescore.decode.cli.output import Column, Result, TextTable, check_stdin
 from rescore.decode.cli.values import float_between

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rescore.decode.cli.groups import TrainingArgs
 from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Result
+from rescore.decode.cli.train_groups import TrainingArgs
 from rescore.decode.cli.values import float_between, int_between
 
 BITA = "bita"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli.groups import TrainingArgs
 from rescore.decode.cli.options import flag, option
 from rescore.decode.cli.output import Facts, Result
+from rescore.decode.cli.train_groups import TrainingArgs
 from rescore.decode.cli.values import AMOUNT, float_between, int_between
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from support.refusals import assert_named, refused, refuses
 from tokenizers import Tokenizer, models
 
 from rescore.lm.build import documents as documents_module
-from rescore.lm.build import inputs, sources, tokens
+from rescore.lm.build import inputs, sources, tokens, vocabulary
 from rescore.lm.build.documents import Faults, documents
 from rescore.lm.build.inputs import ReadOptions, plan
 from rescore.lm.build.sources import number_words
 from rescore.lm.build.tokens import numbered_tokens
+from rescore.lm.build.vocabulary import Skipped, Vocabulary, split
 from rescore.lm.build.work import WorkFolder
-from rescore.lm.model import compressed, vocabulary
+from rescore.lm.model import compressed
 from rescore.lm.model.tokenizer import TextTokenizer
-from rescore.lm.model.vocabulary import Skipped, Vocabulary, split
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": partial(pa.compress, codec="zstd", asbytes=True)}

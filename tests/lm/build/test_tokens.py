@@ -19,8 +19,8 @@ from support.refusals import refused, refuses
 from rescore.lm.build import inputs, tokens
 from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
 from rescore.lm.build.tokens import numbered_tokens
+from rescore.lm.build.vocabulary import Skipped
 from rescore.lm.model.tokenizer import TextTokenizer
-from rescore.lm.model.vocabulary import Skipped
 
 V, EOT = 50, 0
 
@@ -275,10 +275,10 @@ def test_forms_refused(name):
 
 
 def test_options_are_those_of_the_command_line():
-    from rescore.decode.cli import groups
+    from rescore.decode.cli import lm_groups
 
-    assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
-    assert groups.DOCUMENTS == inputs.DOCUMENTS
+    assert lm_groups.ID_DTYPES == inputs.DTYPES and lm_groups.STDIN_FORMATS == inputs.STDIN_FORMATS
+    assert lm_groups.DOCUMENTS == inputs.DOCUMENTS
     wrong = {"text_field": "", "documents": "word", "dtype": "int64", "stdin": "npy"}
     assert {field.name for field in structs.fields(ReadOptions)} == wrong.keys()
     for option, value in wrong.items():

@@ -21,6 +21,7 @@ from support.oracle_lm import random_tables
 from support.refusals import assert_named, refused, refuses
 
 from rescore.lm.build.in_memory import build
+from rescore.lm.build.vocabulary import GrowingVocabulary, Vocabulary
 from rescore.lm.model import compressed
 from rescore.lm.model.arpa import LN10, read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
@@ -29,7 +30,6 @@ from rescore.lm.model.gram_rows import tables_of_ngrams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.perplexity import score_texts, with_sentence_marks
 from rescore.lm.model.tables import NEVER
-from rescore.lm.model.vocabulary import GrowingVocabulary, Vocabulary
 
 SMALL = """
 \\data\\

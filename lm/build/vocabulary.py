@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.lm.model.grams import MAX_VOCABULARY
 from rescore.lm.model.ngram import BOS, CAPITALS, EOS, UNK
+from rescore.lm.model.tokenizer import TextTokenizer
 
 EXAMPLES = 5
 END_OF_TEXT = 1  # the id of </s> in the vocabulary of a text
@@ -126,6 +127,9 @@ class Vocabulary:
         """Ids of each document."""
         known, unknown = self._ids.get, self.unknown
         return [np.array([known(word, unknown) for word in split(text)], np.uint32) for text in documents]
+
+
+Tokenizer = TextTokenizer | Vocabulary
 
 
 class GrowingVocabulary:
