@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Literal
 
 from rescore.decode.cli.groups import TOKENIZER, ThreadArgs
 from rescore.decode.cli.options import Args, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text, size
+from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text
 
 DOCUMENTS = ("line", "file")
 ID_DTYPES = ("uint16", "uint32", "int32")
@@ -19,6 +20,18 @@ LM_FILE = (
 )
 LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
+
+
+def size(text: str) -> int:
+    """A number of bytes. Suffixes K, M, G and T are powers of 1024."""
+    power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
+    try:
+        value = round(float(text[:-1] if power else text) * 1024**power)
+    except (ValueError, OverflowError):
+        value = 0
+    if not 1 <= value <= 1 << 60:
+        raise argparse.ArgumentTypeError(f"expected a number of bytes such as 1200M or 4G, got {text!r:.80}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

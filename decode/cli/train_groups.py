@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rescore.decode.cli import values
 from rescore.decode.cli.groups import MODEL, OpeningArgs, ThreadArgs
 from rescore.decode.cli.options import Args, ReportedArgs, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between
+from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, several
+
+
+def ascend(values: Sequence[float]) -> bool:
+    return all(earlier < later for earlier, later in zip(values, values[1:]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +37,7 @@ class LayerArgs(Args):
     layers: tuple[int, ...] | None = option(
         "L,L,..",
         "layers after which tokens may exit (default: those of --exits, else about five in the last third)",
-        values.layers,
+        several(int_between(1, 1 << 12), "increasing layers such as 8,12", ascend),
     )
 
 
@@ -69,7 +74,7 @@ class TrainingArgs(OpeningArgs, ReportedArgs):
     temperature: tuple[float, ...] = option(
         "T[,T..]",
         "temperatures of the answers, used in turn; 0 is greedy (default: 0,0.7)",
-        values.temperatures,
+        several(float_between(0, 100), "temperatures such as 0,0.7"),
         default=(0.0, 0.7),
     )
     rows: int = option("N", "answers generated at once", int_between(1, 1 << 14), default=64, rare=True)

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -129,18 +129,6 @@ def nonempty_text(text: str) -> str:
 seed = int_between(0, 2**64 - 1)
 
 
-def size(text: str) -> int:
-    """A number of bytes. Suffixes K, M, G and T are powers of 1024."""
-    power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
-    try:
-        value = round(float(text[:-1] if power else text) * 1024**power)
-    except (ValueError, OverflowError):
-        value = 0
-    if not 1 <= value <= 1 << 60:
-        raise argparse.ArgumentTypeError(f"expected a number of bytes such as 1200M or 4G, got {text!r:.80}")
-    return value
-
-
 def nodes(text: str) -> int | str:
     return text if text == "auto" else int_between(1, 1024)(text)
 
@@ -160,22 +148,4 @@ def several(one: Callable[[str], T], expected: str, holds: Callable[[tuple[T, ..
     return parse
 
 
-def _ascend(values: Sequence[float]) -> bool:
-    return all(earlier < later for earlier, later in zip(values, values[1:]))
-
-
 alpha = several(float_between(0, 1000), "one weight, or one per slot such as 0.5,0.4,0.3")
-weights = several(float_between(0), "numbers such as 0.7,0.3")
-temperatures = several(float_between(0, 100), "temperatures such as 0,0.7")
-layers = several(int_between(1, 1 << 12), "increasing layers such as 8,12", _ascend)
-thresholds = several(float_between(0, 1), "decreasing thresholds such as 0.9,0.5", lambda values: _ascend(values[::-1]))
-counts = several(
-    int_between(1, 2**31 - 1),
-    "at most 7 non-decreasing counts, one for each order, that start with 1, such as 1,1,2,4",
-    lambda values: values[0] == 1 and list(values) == sorted(values) and len(values) <= 7,
-)
-discounts = several(
-    float_between(0, above=True),
-    "three discounts of at most 1, 2 and 3, such as 0.5,1,1.5",
-    lambda values: len(values) == 3 and all(value <= most for value, most in zip(values, (1, 2, 3))),
-)

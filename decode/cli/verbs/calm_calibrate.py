@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cli import output, values
+from rescore.decode.cli import output
 from rescore.decode.cli.options import Misuse, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.train_groups import ExitArgs, ExitModelArgs, PromptArgs
-from rescore.decode.cli.values import Written, float_between
+from rescore.decode.cli.train_groups import ExitArgs, ExitModelArgs, PromptArgs, ascend
+from rescore.decode.cli.values import Written, float_between, several
 
 THRESHOLDS = (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
@@ -48,7 +48,7 @@ class CalmCalibrateArgs(PromptArgs, ExitArgs, ExitModelArgs):
     thresholds: tuple[float, ...] = option(
         "C,C,..",
         f"thresholds to test, decreasing, within 0..1 (default: {','.join(map(str, THRESHOLDS))})",
-        values.thresholds,
+        several(float_between(0, 1), "decreasing thresholds such as 0.9,0.5", lambda values: ascend(values[::-1])),
         default=THRESHOLDS,
         rare=True,
     )

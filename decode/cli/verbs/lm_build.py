@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli import output, values
+from rescore.decode.cli import output
 from rescore.decode.cli.lm_groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import Written, float_between, nonempty_text
+from rescore.decode.cli.values import Written, float_between, int_between, nonempty_text, several
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
@@ -87,7 +87,11 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     min_count: tuple[int, ...] = option(
         "C1,C2,..",
         "smallest count kept for each order, non-decreasing, e.g. 1,1,2,4 (default: keep all)",
-        values.counts,
+        several(
+            int_between(1, 2**31 - 1),
+            "at most 7 non-decreasing counts, one for each order, that start with 1, such as 1,1,2,4",
+            lambda values: values[0] == 1 and list(values) == sorted(values) and len(values) <= 7,
+        ),
         default=(),
     )
     method: str = option(None, "estimation method", choices=("katz", "kneser-ney"), default="katz", rare=True)
@@ -101,7 +105,11 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     discount_fallback: tuple[float, float, float] | None = option(
         "D1,D2,D3",
         "kneser-ney: discounts where counts of counts give none, e.g. 0.5,1,1.5 (default: an error)",
-        values.discounts,
+        several(
+            float_between(0, above=True),
+            "three discounts of at most 1, 2 and 3, such as 0.5,1,1.5",
+            lambda values: len(values) == 3 and all(value <= most for value, most in zip(values, (1, 2, 3))),
+        ),
         rare=True,
     )
     arpa: Path | None = option(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli import output, values
+from rescore.decode.cli import output
 from rescore.decode.cli.lm_groups import LmOutArgs, PruningArgs, ReadingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result, TextTable, column, columns_of
-from rescore.decode.cli.values import nonempty_text
+from rescore.decode.cli.values import float_between, nonempty_text, several
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class LmMergeArgs(ReadingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     weights: tuple[float, ...] | None = option(
         "L1,L2,..",
         "one weight per model; they sum to 1 unless --log-linear (default: equal)",
-        values.weights,
+        several(float_between(0), "numbers such as 0.7,0.3"),
         exclusive="weights",
     )
     tune: str | None = option(
