@@ -24,5 +24,5 @@ def test_the_parts_of_a_step(demo, monkeypatch, capsys):
 
 def test_a_text_that_is_not_the_recorded_one_is_found(demo, monkeypatch, capsys):
     monkeypatch.setattr(step, "UNLIKELY", 50.0)  # the prompt's pass finds another token
-    with pytest.raises(SystemExit, match="text: a text is not the recorded one"):
+    with pytest.raises(SystemExit, match="a text is not the recorded one"):
         rows(demo, monkeypatch, capsys, "--limit", "1", "--rounds", "1", "--nodes", "4", "--requests", "1")

@@ -18,9 +18,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,14 +50,6 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
 
 UNLIKELY = -50.0  # logit
-PARTS = {
-    "search": [(rescorer, "propose_trees")],
-    "reading": [(TreeSession, "read"), (RequestText, "read")],
-    "lattice": [(RecordedHeads, "sausages")],
-    "checks": [(loop, "_check_drafts")],
-    "layout": [(TreeLayout, "lay"), (TreeLayout, "commit")],
-    "verify": [(loop._Call, "_verdicts")],
-}
 
 
 class RecordedCache:
@@ -66,8 +60,7 @@ class RecordedCache:
     def __init__(self, sequences: int):
         self.held, self.sequences = [0] * sequences, list(range(sequences))
 
-    def keep(self, starts: Any, paths: Any) -> None:
-        pass
+    def keep(self, starts: Any, paths: Any) -> None: ...
 
     def select(self, rows: list[int]) -> None:
         self.sequences = [self.sequences[row] for row in rows]
@@ -75,23 +68,19 @@ class RecordedCache:
 
 class RecordedTarget:
     """Writes a block's texts, and predicts what the dump says: on the recorded path of its place, off it of the last
-    place of a token. seconds: its own.
+    place of a token.
     """
 
     context, trees, reads_back, device = None, True, False, torch.device("cpu")
 
     def __init__(self, block: DumpBlock, vocab_size: int):
-        self.vocab_size, self.seconds = vocab_size, 0.0
+        self.vocab_size, self.fixed = vocab_size, self
         self.texts = [np.concatenate(both) for both in block.texts]
         self._first = block.offsets[:-1] - np.diff(block.prompt_offsets)
         self._last = np.zeros(vocab_size, np.int64)
         self._last[block.tokens[:-1]] = np.arange(1, block.rows)
         self._ids = block.topk_ids[:, 0, :TOP].astype(np.int32)
         self._p = np.exp(block.topk_logp[:, 0, :TOP].astype(np.float32))
-
-    @property
-    def fixed(self) -> RecordedTarget:
-        return self
 
     def open(self, prompts: Any, copies: int, length: int) -> tuple[RecordedCache, list[NDArray[np.int64]]]:
         return RecordedCache(len(prompts)), list(prompts)
@@ -101,18 +90,11 @@ class RecordedTarget:
         return logits.scatter_(-1, hidden.long(), 0.0)
 
     def read(self, block: Block, cache: RecordedCache, top: int | None = None, draw: Draw | None = None) -> Any:
-        began = time.perf_counter()
-        found = self._prompts(cache, block) if top is None else self._pass(cache, block, top)
-        self.seconds += time.perf_counter() - began
-        return found
-
-    def _prompts(self, cache: RecordedCache, block: Block) -> torch.Tensor:
-        """Hidden states [R, L, 1] that name the next token."""
-        ends = block.last.tolist()
-        after = [int(self.texts[sequence][end + 1]) for sequence, end in zip(cache.sequences, ends)]
-        return torch.tensor(after, dtype=torch.float32)[:, None, None].expand(-1, block.width, 1)
-
-    def _pass(self, cache: RecordedCache, block: Block, top: int) -> PassResult:
+        """Hidden states [R, L, 1] that name the next token; with `top`, what a pass of fixed shape finds."""
+        if top is None:  # prompts
+            ends = zip(cache.sequences, block.last.tolist())
+            after = np.array([[[self.texts[sequence][end + 1]]] for sequence, end in ends], np.float32)
+            return torch.from_numpy(after).expand(-1, block.width, 1)
         ids, at = block.ids.numpy(), block.positions.numpy()
         seen = np.tri(block.width, dtype=bool)[None] if block.ancestors is None else block.ancestors.numpy()
         rows, after = np.empty(ids.shape, np.int64), np.empty(ids.shape, np.int64)
@@ -128,10 +110,22 @@ class RecordedTarget:
         return PassResult(hidden=hidden, logits=logits, chosen=after, top=(self._ids[rows], self._p[rows]))
 
 
+PARTS = {
+    "search": [(rescorer, "propose_trees")],
+    "reading": [(TreeSession, "read"), (RequestText, "read")],
+    "lattice": [(RecordedHeads, "sausages")],
+    "checks": [(loop, "_check_drafts")],
+    "layout": [(TreeLayout, "lay"), (TreeLayout, "commit")],
+    "verify": [(loop._Call, "_verdicts")],
+    "target": [(RecordedTarget, "read")],
+}
+SHOWN = ("step", *(part for part in PARTS if part != "target"), "rest")
+
+
 @contextmanager
-def timed() -> Iterator[dict[str, float]]:
+def timed() -> Iterator[Counter[str]]:
     """Seconds of each part while this is open."""
-    seconds = dict.fromkeys(PARTS, 0.0)
+    seconds = Counter[str]()
 
     def measured(part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any, **named: Any) -> Any:
@@ -150,52 +144,35 @@ def timed() -> Iterator[dict[str, float]]:
         yield seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setting:
-    """What is decoded: texts of a block, with a drafter made for the target, and options."""
+def decode(block: DumpBlock, lm: NGram, nodes: int, options: Options, heads: bool) -> tuple[Counter[str], int]:
+    """Seconds by part behind the first drafts, and the steps that took them."""
+    target, lengths = RecordedTarget(block, lm.vocab_size), np.diff(block.prompt_offsets).tolist()
+    drafter = blended_drafter(target, lm, lattice=RecordedHeads(block) if heads else None, nodes=nodes)
+    requests = [Request(prompt=text[:m], max_tokens=len(text) - m - 1) for text, m in zip(target.texts, lengths)]
+    written, steps, last = [[request.prompt] for request in requests], -2, len(requests)
+    with timed() as seconds:
+        for chunk in stream(target, requests, drafter, options):
+            written[chunk.request].append(chunk.tokens)
+            steps += chunk.request <= last
+            last = chunk.request
+            if not steps:  # prompts have been read, and the first drafts made
+                seconds.clear()
+                began = time.perf_counter()
+        seconds["step"] = time.perf_counter() - began - seconds["target"]
+    if any(not np.array_equal(text[:-1], np.concatenate(own)) for text, own in zip(target.texts, written)):
+        raise SystemExit("a text is not the recorded one")
+    return seconds, steps
 
-    name: str
-    heads: bool = False
-    structure: Any = None
-    sampling: Sampling | None = None
 
-    def run(self, dump: Dump, lm: NGram, nodes: int, requests: int, limit: int) -> dict[str, float]:
-        """Microseconds a step, by part; of the first `limit` texts of every task."""
-        sums, steps = dict.fromkeys([*PARTS, "rest", "step"], 0.0), 0
-        for block in dump.blocks():
-            for first in range(0, min(limit, block.sequences) - requests + 1, requests):
-                part = block.part(first, first + requests)
-                steps += self._run(part, lm, nodes, sums, dump.header.end_of_text)
-        return {part: 1e6 * seconds / steps for part, seconds in sums.items()}
-
-    def _run(self, block: DumpBlock, lm: NGram, nodes: int, sums: dict[str, float], end: int) -> int:
-        target = RecordedTarget(block, lm.vocab_size)
-        lattice = RecordedHeads(block) if self.heads else None
-        drafter = blended_drafter(target, lm, lattice=lattice, nodes=nodes)
-        lengths, texts = np.diff(block.prompt_offsets).tolist(), target.texts
-        requests = [Request(prompt=text[:m], max_tokens=len(text) - m - 1) for text, m in zip(texts, lengths)]
-        options = Options(
-            shaping=Shaping(sampling=self.sampling),
-            structure=self.structure,
-            stopping=Stopping(tokens=frozenset([end])) if self.structure else Stopping(),
-        )
-        written, steps, last = [[text[:m]] for text, m in zip(texts, lengths)], -2, len(texts)
-        with timed() as seconds:
-            for chunk in stream(target, requests, drafter, options):
-                written[chunk.request].append(chunk.tokens)
-                steps += chunk.request <= last
-                last = chunk.request
-                if not steps:  # prompts have been read, and the first drafts made
-                    seconds.update(dict.fromkeys(PARTS, 0.0))
-                    target.seconds, began = 0.0, time.perf_counter()
-            every = time.perf_counter() - began - target.seconds
-        if any(not np.array_equal(text[:-1], np.concatenate(parts)) for text, parts in zip(texts, written)):
-            raise SystemExit(f"{self.name}: a text is not the recorded one")
-        for part in PARTS:
-            sums[part] += seconds[part]
-        sums["rest"] += every - sum(seconds.values())
-        sums["step"] += every
-        return steps
+def microseconds(dump: Dump, requests: int, limit: int, run: Callable[..., tuple[Counter[str], int]]) -> list[float]:
+    """Of a step, as `SHOWN`; of the first `limit` texts of every task."""
+    sums, steps = Counter[str](), 0
+    for block in dump.blocks():
+        for first in range(0, min(limit, block.sequences) - requests + 1, requests):
+            seconds, count = run(block.part(first, first + requests))
+            sums, steps = sums + seconds, steps + count
+    sums["rest"] = sums["step"] - sum(sums[part] for part in SHOWN[1:])
+    return [1e6 * sums[part] / steps for part in SHOWN]
 
 
 def main() -> None:
@@ -211,22 +188,19 @@ def main() -> None:
     torch.set_num_threads(1)
     dump, lm = Dump.open(args.dump), NGram.open(args.lm)
     grammar = Grammar.regex(r"(?s:.*)", Tokenizer.from_file(str(Path(args.tokenizer) / "tokenizer.json")))
-    settings = [
-        Setting(name="text"),
-        Setting(name="heads", heads=True),
-        Setting(name="structure", structure=grammar),
-        Setting(name="sampling", sampling=Sampling(seed=1)),
-    ]
+    ends = Stopping(tokens=frozenset([dump.header.end_of_text]))
+    settings = {
+        "text": Options(),
+        "heads": Options(),
+        "structure": Options(structure=grammar, stopping=ends),
+        "sampling": Options(shaping=Shaping(sampling=Sampling(seed=1))),
+    }
     print(machine()["cpu"])
-    show_header("setting, nodes, requests", ["step", *PARTS, "rest"])
-    for setting in settings:
-        for nodes in args.nodes:
-            for requests in args.requests:
-                rounds = [setting.run(dump, lm, nodes, requests, args.limit) for _ in range(args.rounds)]
-                values = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
-                show_row(
-                    f"{setting.name}, {nodes}, {requests}", (round(values[part]) for part in ("step", *PARTS, "rest"))
-                )
+    show_header("setting, nodes, requests", SHOWN)
+    for (name, options), nodes, requests in product(settings.items(), args.nodes, args.requests):
+        run = partial(decode, lm=lm, nodes=nodes, options=options, heads=name == "heads")
+        rounds = [microseconds(dump, requests, args.limit, run) for _ in range(args.rounds)]
+        show_row(f"{name}, {nodes}, {requests}", [round(statistics.median(part)) for part in zip(*rounds)])
 
 
 if __name__ == "__main__":
