@@ -61,7 +61,7 @@ class Skipped:
     def why_nothing(self) -> str:
         """The message for an input without tokens."""
         if not self:
-            return "expected at least one token, got none: there is no document in it"
+            return "the inputs: expected at least one token, got none: there is no document in them"
         return f"no document could be read; {len(self):,} skipped ({self.summary()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def read_heldout(
         found = (own.tokens for own in lm_files.read(piece, args.strict, tokens, size, end_of_text, skipped))
         texts += lm_files.telling(stage, "reading", found, args.tune or "", sum(map(len, texts)))
     if not any(map(len, texts)):
-        raise ValueError(f"{args.tune}: expected at least one token to tune the weights on: {skipped.why_nothing()}")
+        raise ValueError(f"{args.tune}: nothing to tune the weights on: {skipped.why_nothing()}")
     return texts, end_of_text
 
 
