@@ -101,7 +101,7 @@ template <typename Number, int of_x>
 struct Tile {
   static constexpr int kTogether = std::max(kWide * 3 / 2 / of_x, 1);           // a sum for each pair, in registers
   alignas(64) std::array<std::array<float, kPart + kWide>, kTogether> weights;  // rows in different sets of the cache
-  const Number* from;                                                           // [.., stride]; those after them follow
+  const Number *from, *next;                                                    // [.., stride]; the ones after these
   int64_t stride, inputs;
 
   // Adds the products with n rows of x to y, or begins with them. This is a step of several with other rows: the first
@@ -109,17 +109,12 @@ struct Tile {
   // the processor then runs ahead of.
   template <int n, bool is_first>
   void run(const float* x, float* y, int64_t apart, bool begins, int step, int steps) {
-    const int first = step * kTogether / steps, lines = (step + 1) * kTogether / steps - first;
-    const Number *fetched = from + (kTogether + first) * stride, *stop = fetched + inputs;
+    const int lines = (step + 1) * kTogether / steps - step * kTogether / steps;
     Floats sums[n][kTogether] = {};
     for (int64_t i = 0; i < inputs; i += kWide) {
       for (int line = 0; line < lines; ++line) {
-        __builtin_prefetch(fetched, 0, 2);
-        fetched += kWide;
-        if (fetched == stop) {
-          fetched += stride - inputs;
-          stop += stride;
-        }
+        __builtin_prefetch(next, 0, 2);
+        next += kWide;
       }
       const auto weights_of = [&](int row) {
         Floats lanes = is_first ? load(from + row * stride + i) : load(&weights[row][i]);
@@ -146,8 +141,11 @@ struct Tile {
     }
     for (int j = 0; j < n; ++j) {
       const Floats found = totals<kWide / kTogether>(groups<kTogether>(sums[j]));
+      std::array<float, kTogether> before = {};
       float* const to = y + j * apart;
-      for (int row = 0; row < kTogether; ++row) to[row] = found[row] + (begins ? 0 : to[row]);
+      if (!begins) std::memcpy(before.data(), to, sizeof before);
+      for (int row = 0; row < kTogether; ++row) before[row] += found[row];
+      std::memcpy(to, before.data(), sizeof before);
     }
   }
 };
@@ -175,12 +173,16 @@ struct Shared {
     Tile<Number, of_x> tile;
     tile.stride = layer.inputs;
     std::vector<float> sums(kExact ? 0 : layer.rows * kShare);
-    for (int64_t from = shared.next.fetch_add(kShare); from < layer.outputs; from = shared.next.fetch_add(kShare)) {
+    for (int64_t from = shared.next.fetch_add(kShare), after; from < layer.outputs; from = after) {
       const int64_t to = std::min(from + kShare, layer.outputs);
+      after = shared.next.fetch_add(kShare);  // known now, so that its first rows are fetched with the last of these
       float* y = sums.data();
       if constexpr (kExact) y = layer.y + from;
-      for (int64_t row = from; row < to; row += tile.kTogether)
+      for (int64_t row = from; row < to; row += tile.kTogether) {
+        const int64_t next = row + tile.kTogether < to ? row + tile.kTogether : std::min(after, layer.outputs - 1);
+        tile.next = layer.weights + next * layer.inputs;
         shared.rows_from(row, y + row - from, kExact ? layer.outputs : kShare, tile);
+      }
       if constexpr (!kExact)
         for (int64_t row = 0; row < layer.rows; ++row, y += kShare)
           std::transform(y, y + to - from, layer.y + row * layer.outputs + from, rounded);
