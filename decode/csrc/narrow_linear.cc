@@ -249,7 +249,7 @@ std::pair<int64_t, int64_t> narrow_rows(bool bfloat16) {
   if (!parallel()) return {1, 0};
   if (!bfloat16) return {1, __builtin_cpu_is("intel") ? kMostRows : kMostElsewhere};
 #ifdef __AVX512F__
-  return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 9 : kAny};
+  return {1, __builtin_cpu_supports("amx-bf16") ? 6 : __builtin_cpu_supports("avx512bf16") ? 17 : kAny};
 #else
   return {2, kAny};
 #endif
