@@ -57,6 +57,8 @@ class After:
         return made
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        if isinstance(self.mark, tuple) and not all(0 <= token < vocab_size for token in self.mark):
+            raise ValueError(f"mark: expected ids in [0, {vocab_size}), got {[*self.mark]}")
         inner = begin(self.structure, vocab_size, ends, ())
         assert inner.matcher is not None
         return State(_Marks(self, inner.matcher, vocab_size).start(), vocab_size, ends, inner.copies)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from rescore import __version__
-from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, made, outputs
+from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, inputs, made, outputs
 from rescore.decode.cli.values import printable
 
 FAMILIES = {
@@ -182,7 +182,7 @@ def _run(words: list[str]) -> int:
         with needed_for("this"):
             from rescore.decode.cli import output, screen
 
-            output.check_places(list(outputs(verb.options, found)))
+            output.check_places(list(outputs(verb.options, found)), inputs(verb.options, found))
             options = made(verb.options, found)
             result = verb.home.run(options)
             if result is None:

@@ -19,7 +19,7 @@ LM_FILE = (
     "an .ngram or .fst file, or ARPA: .arpa, .lm, also with .gz, .bz2, .xz or .zst; - reads ARPA from standard input"
 )
 LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
-LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
+LM_WRITTEN = Written(LM_SUFFIXES, stream=True, in_place=True)
 
 
 def size(text: str) -> int:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import os
 import re
 import sys
 import textwrap
@@ -112,6 +113,7 @@ class Output:
     option: str
     path: Path
     folder: bool
+    in_place: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +159,18 @@ def outputs(kind: type[Args], found: object) -> Iterator[Output]:
         how, value = field.metadata.get("type"), getattr(found, field.name, field.default)
         if isinstance(how, Written) and value is not None and value is not MISSING:
             name = field.metadata["metavar"] if field.metadata["positional"] else name_of(field)
-            yield Output(name, value, how.is_folder(value))
+            yield Output(name, value, how.is_folder(value), how.in_place)
+
+
+def inputs(kind: type[Args], found: object) -> Iterator[Path]:
+    """The files that a verb may read, as far as its options name them."""
+    for field in dataclasses.fields(kind):
+        value = getattr(found, field.name, None)
+        values = value if isinstance(value, (list, tuple)) else [value]
+        for one in values if not isinstance(field.metadata.get("type"), Written) else ():
+            named = one[0] if isinstance(one, tuple) and one else one  # a model with its weight
+            if isinstance(named, (str, Path)) and os.path.isfile(named):
+                yield Path(named)
 
 
 def name_of(field: dataclasses.Field[Any]) -> str:

@@ -141,10 +141,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def check_places(outputs: Sequence[Output]) -> None:
-    """OSError or Misuse if an output cannot be written, or two are written to one place. Called before the work."""
+def check_places(outputs: Sequence[Output], inputs: Iterable[Path] = ()) -> None:
+    """OSError or Misuse if an output cannot be written, two are written to one place, or one to an input's. Called
+    before the work.
+    """
+    read = {path.resolve() for path in inputs if not is_special(path)}
     for number, one in enumerate(outputs):
         check_place(one.path, folder=one.folder)
+        if one.path.resolve() in read and not one.in_place:
+            raise Misuse(f"{one.option}: expected another place than that of an input, got {one.path}")
         for other in outputs[:number]:
             if other.path.resolve() == one.path.resolve() and not is_special(one.path):
                 place = "standard output (-)" if str(one.path) == "-" else one.path

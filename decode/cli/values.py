@@ -22,11 +22,13 @@ class Written:
     suffixes  the name of a file ends in one of them; none: in anything
     folder    a folder is written, but for names that end in one of the suffixes
     stream    - is standard output
+    in_place  it may be what the verb reads
     """
 
     suffixes: tuple[str, ...] = ()
     folder: bool = False
     stream: bool = False
+    in_place: bool = False
 
     def __call__(self, text: str) -> Path:
         if text in STDOUT:

@@ -324,6 +324,8 @@ def _slf(lines: Lines, where: str, options: ReadOptions, name: str) -> WordLatti
     arcs = _Arcs()
     start = _end(header.get("start"), nodes, {end for _, end, *_ in links}, "start")
     arcs.final = {_end(header.get("end"), nodes, {begin for begin, *_ in links}, "end"): (0.0, 0.0)}
+    if links and start not in {begin for begin, *_ in links}:
+        raise ValueError(f"start: expected a node with links, got {start}; is there a cycle?")
     arcs.add(-1, start, nodes.get(start), 0.0)  # words of nodes are read on the way in
     for begin, end, word, acoustic, spoken, language in links:
         if begin not in nodes or end not in nodes:
