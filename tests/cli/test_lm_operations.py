@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,6 +152,15 @@ def test_symbols_refused(models, capsys, tmp_path):
     call = f"lm convert {models['spaced'][0]} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --words text"
     cli.refusal(capsys, call, names=["symbols", "' w1'"])
     assert not [*tmp_path.glob("m.*")]
+
+
+@pytest.mark.parametrize("verb", ["lm info {model} --json {model}", "lm score {model} {text} --json {text}"])
+def test_what_is_read_is_not_overwritten(demo, capsys, tmp_path, verb):
+    model, text = shutil.copy(demo / "demo.ngram", tmp_path), tmp_path / "a.txt"
+    text.write_text("a text\n", encoding="utf-8")
+    before = text.read_bytes(), Path(model).read_bytes()
+    cli.refusal(capsys, verb.format(model=model, text=text), status=2, names=["--json", str(tmp_path)])
+    assert (text.read_bytes(), Path(model).read_bytes()) == before
 
 
 IDS = ("--vocab-size", dumps.V, "--end-of-text", 0)

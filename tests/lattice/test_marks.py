@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -151,3 +152,5 @@ def test_marks_of_ids_and_in_prompts():
     assert np.flatnonzero(half.step(1).mask()).tolist() == [3, 4] and half.step(6).step(5).accepting
     refuses(ValueError, lambda: After(inner, "", spelling), "mark")
     refuses(ValueError, lambda: After(inner, "ab"), "spelling")
+    for mark in ([V], [-1], [0, V]):
+        refuses(ValueError, partial(begin, After(inner, mark, exact=True), V, {END}, ()), "mark", V, mark)

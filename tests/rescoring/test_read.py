@@ -257,6 +257,7 @@ def test_what_costs_infinitely_much_is_left_out(tmp_path, text, one, other):
     ("text", "named"),
     [
         ("0 1 1 2\n1 0 2 2\n1\n", ["cycle", "state"]),
+        ("N=3 L=2\nI=0\nI=1\nI=2\nJ=0 S=0 E=1 W=a\nJ=1 S=1 E=0 W=b\n", ["start", "2", "cycle"]),
         ("0 1 1 2\n0 x 2 2\n1\n", ["one.txt:2", "0 x 2 2"]),
         ("0 1 1 2\n0 1 2 2 3 4\n1\n", ["one.txt:2", "5"]),
         ("0 1 1 dear\n1\n", ["one.txt:1", "cost"]),
