@@ -165,12 +165,17 @@ def outputs(kind: type[Args], found: object) -> Iterator[Output]:
 def inputs(kind: type[Args], found: object) -> Iterator[Path]:
     """The files that a verb may read, as far as its options name them."""
     for field in dataclasses.fields(kind):
-        value = getattr(found, field.name, None)
-        values = value if isinstance(value, (list, tuple)) else [value]
-        for one in values if not isinstance(field.metadata.get("type"), Written) else ():
-            named = one[0] if isinstance(one, tuple) and one else one  # a model with its weight
-            if isinstance(named, (str, Path)) and os.path.isfile(named):
-                yield Path(named)
+        if not isinstance(field.metadata.get("type"), Written):
+            yield from _files_in(getattr(found, field.name, None))
+
+
+def _files_in(value: Any) -> Iterator[Path]:
+    """Those that an option's value names, also among several, and with weights."""
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _files_in(one)
+    elif isinstance(value, (str, Path)) and os.path.isfile(value):
+        yield Path(value)
 
 
 def name_of(field: dataclasses.Field[Any]) -> str:

@@ -148,10 +148,11 @@ def check_places(outputs: Sequence[Output], inputs: Iterable[Path] = ()) -> None
     read = {path.resolve() for path in inputs if not is_special(path)}
     for number, one in enumerate(outputs):
         check_place(one.path, folder=one.folder)
-        if one.path.resolve() in read and not one.in_place:
+        own = one.path.resolve()
+        if own in read and not one.in_place:
             raise Misuse(f"{one.option}: expected another place than that of an input, got {one.path}")
         for other in outputs[:number]:
-            if other.path.resolve() == one.path.resolve() and not is_special(one.path):
+            if other.path.resolve() == own and not is_special(one.path):
                 place = "standard output (-)" if str(one.path) == "-" else one.path
                 raise Misuse(f"{other.option}, {one.option}: expected different places, got {place} for both")
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from rescore.lm.build.counts import count
 from rescore.lm.build.estimate import EstimateOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
+from rescore.lm.build.word_ids import encoder_of
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 
@@ -75,7 +76,7 @@ def build_ngram(
     if isinstance(texts, str):
         raise TypeError("texts: expected an iterable of documents, got a single text; put it into a list")
     return build(
-        known.encode(list(texts)),
+        encoder_of(known)(list(texts)),
         order=order,
         vocab_size=wide,
         end_of_text=known.end_of_text,

@@ -18,8 +18,6 @@ LOOKUP = ".lookup.bin"
 STREAM = "-"  # standard input or output
 OPEN = 32
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")  # that are written, and read
-
-
 Words = Literal["auto", "text", "ids", "chars"]
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rescore.decode.lab.bench.decoding import System, SystemTimes
     from rescore.decode.lab.replay.table import RecordWriter
     from rescore.decode.models.model_facts import ModelFacts
-    from rescore.decode.models.target import Target
     from rescore.lattice.dump import Dump
 
 
@@ -140,7 +139,7 @@ def run(args: BenchDecodeArgs) -> Result:
             {
                 "group": f"batch {measured[0].batch}",
                 "case": {"batch": measured[0].batch},
-                "engines": dict(figures_of(args, model.opened.target, plans, measured)),
+                "engines": dict(figures_of(args, plans, measured)),
             }
             for measured in found
         ]
@@ -268,7 +267,7 @@ def plans_asked(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
 
 
 def figures_of(
-    args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[SystemTimes]
+    args: BenchDecodeArgs, plans: Sequence[Plan], measured: Sequence[SystemTimes]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every contender's name and figures at one batch size. `payoff` says whether its drafts paid, None for peers."""
     from rescore.decode.cli.comparison import explain_payoff

@@ -135,4 +135,5 @@ def test_texts_are_cut_where_that_pays(package, processors, environment, few, mo
     assert (chosen != opened.encode) == few
     assert_same(chosen(TEXT), encode(package, TEXT))
     refuses(ValueError, lambda: chosen(["a \ud800 b"]), "tokenizer")
-    assert word_ids.encoder_of(opened) == opened.encode or word_ids.encoder_of(opened).keywords == chosen.keywords
+    again = word_ids.encoder_of(opened)  # with the words that are known
+    assert again.keywords == chosen.keywords if few else again == opened.encode
